@@ -13,15 +13,17 @@ RELEASE := build/release-tools
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCKS := supply_chain/$(shell $(PYTHON) -c "import sys, sysconfig as s; print(f'{s.get_platform()}-cp{sys.version_info[0]}{sys.version_info[1]}')")
 LOCK ?= $(wildcard $(LOCKS)/dev.txt)
-comma := ,
-# Add a set of packages (first its lock file, then the extras of the project that it stands for).
-add = $(if $(LOCK),$(PIP) --require-hashes --no-deps -r $(LOCKS)/$(1).txt,$(PIP) -c constraints.txt -e '.[dev,$(2)]')
+# Each package of this repository beside the certifier, which lies at its root.
+MEMBERS := train $(sort $(wildcard environments/*))
+EDITABLE := -e . $(addprefix -e ./,$(MEMBERS) research)
+# Add a set of packages (first its lock file, then the extras that it stands for).
+add = $(if $(LOCK),$(PIP) --require-hashes --no-deps -r $(LOCKS)/$(1).txt,$(PIP) -c constraints.txt $(2))
 
 # Some images set it; then each of the many processes that tests start would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-lm test test-slow test-paper-scale test-integrations test-example test-browser test-rocq test-django docs suites at-length bench-certify bench-long bench-update bench-gpu bench-coverage trust trust-long release test-release audit lock lint format types clean
+.PHONY: help setup demo demo-lm test test-slow test-paper-scale test-integrations test-example test-browser test-rocq test-django docs suites at-length bench-certify bench-long bench-update bench-gpu bench-coverage trust trust-long release test-release audit lock size lint format types clean
 
 help:
 	@echo "make demo       certify, train and report with the embedded defaults"
@@ -49,7 +51,8 @@ help:
 	@echo "make test-release  the demo from that wheel in an empty environment"
 	@echo "make audit      known vulnerabilities of the locked packages; asks PyPI's advisory service"
 	@echo "make lock       resolve the locked packages again"
-	@echo "make lint       ruff, lint and format"
+	@echo "make lint       ruff, lint and format; the budgets of size"
+	@echo "make size       lines of each package, beside its budget"
 	@echo "make types      mypy, strict"
 	@echo "make format     let ruff mend what it can"
 	@echo "make clean      remove the environment and the caches"
@@ -62,33 +65,33 @@ setup: $(DONE)
 # CPU one, point PIP_EXTRA_INDEX_URL at PyTorch's CPU index. Without a lock it comes first, so that nothing asks for another.
 # dm-clrs, bfcl-eval and agentdojo without their dependencies, which include TensorFlow, JAX and clients of model
 # providers; vcrt needs none of these.
-$(DONE): pyproject.toml constraints.txt $(LOCK)
+$(DONE): pyproject.toml $(addsuffix /pyproject.toml,$(MEMBERS)) constraints.txt $(LOCK)
 	$(PYTHON) -m venv $(VENV)
 ifeq ($(LOCK),)
 	$(PIP) -c constraints.txt torch
-	$(PIP) -c constraints.txt -e '.[dev]'
+	$(PIP) -c constraints.txt -e '.[dev]' $(addprefix -e ./,$(MEMBERS))
 	$(PIP) --no-deps dm-clrs==2.0.3 bfcl-eval==2026.3.23 agentdojo==0.1.35
 else
 	$(PIP) --require-hashes --no-deps -r $(LOCK)
 	$(PIP) -c constraints.txt torch
-	$(PIP) --no-deps --no-build-isolation -e .
+	$(PIP) --no-deps --no-build-isolation $(EDITABLE)
 endif
 	@touch $@
 
 # Ray and Dask, for the tests of certification on a cluster.
 $(CLUSTERS): $(DONE)
-	$(call add,clusters,ray$(comma)dask)
+	$(call add,clusters,-e '.[ray]' -e '.[dask]')
 	@touch $@
 
 # TRL, to be compared with.
 $(BENCH): $(DONE)
-	$(call add,bench,bench)
+	$(call add,bench,-e './train[bench]')
 	@touch $@
 
 # TRL, datasets, verifiers, trackers, the client of MCP and Django, for the tests of the bridges to them; `make test` skips those
 # without.
 $(INTEGRATIONS): $(DONE)
-	$(call add,integrations,trl$(comma)verifiers$(comma)tracking$(comma)mcp$(comma)django)
+	$(call add,integrations,-e '.[mcp]' -e './train[trl]' -e './train[verifiers]' -e './train[tracking]' -e './environments/django[django]')
 	@touch $@
 
 # Published MCP servers, each as it is released, apart from the environment of everything else; where npm is missing or
@@ -109,19 +112,19 @@ $(SERVERS): $(DONE)
 
 # verl in an environment of its own, and vcrt as a user of verl puts it there: verl asks for an older transformers, and has
 # a top-level package called `tests`. PyTorch comes first, so that nothing asks for another.
-$(VERL): pyproject.toml
+$(VERL): pyproject.toml $(addsuffix /pyproject.toml,$(MEMBERS))
 	rm -rf build/verl
 	$(PYTHON) -m venv build/verl
 	build/verl/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	build/verl/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 verl==0.9.1 transferqueue==0.1.11 \
 	  transformers==5.10.4 tensordict==0.10.0 ray==2.60.0 cachetools==8.0.2 fastapi==0.165.0 uvicorn==0.54.0 tyro==1.0.17 \
 	  hatchling==1.33.0 pytest==9.2.0
-	build/verl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	build/verl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation $(EDITABLE)
 	@touch $@
 
 # Playwright, to look at pages in a browser, and what builds the documentation.
 $(PAGES): $(DONE)
-	$(call add,pages,browser$(comma)docs)
+	$(call add,pages,-e '.[browser]' -e '.[docs]')
 	@touch $@
 
 # What holds against crashes, tampering, cheating proofs and hostile files, with counts; PARTS="crash fuzz" is a part of it.
@@ -148,7 +151,7 @@ endif
 release: $(DONE) $(RELEASE)/.installed
 	rm -rf dist
 	$(RELEASE)/bin/python supply_chain/distributions.py --output dist
-	$(RELEASE)/bin/python supply_chain/sbom.py --environment $(VENV) --lock $(LOCKS)/dev.txt --wheel dist/*.whl --output dist/vcrt.cdx.json
+	$(RELEASE)/bin/python supply_chain/sbom.py --environment $(VENV) --lock $(LOCKS)/dev.txt --wheel dist/vcrt-*.whl --output dist/vcrt.cdx.json
 	cd dist && sha256sum *.whl *.tar.gz *.json > SHA256SUMS
 
 # What was released, in an environment that has nothing else, run from an empty folder.
@@ -190,8 +193,8 @@ test-paper-scale: $(DONE)
 	$(BIN)/python -m pytest -m paper_scale
 
 test-integrations: $(INTEGRATIONS) $(SERVERS) $(VERL)
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/integrations tests/environments/mcp -n 2 --dist worksteal
-	build/verl/bin/python -m pytest tests/integrations/test_verl.py tests/integrations/test_verl_trainer.py
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest train/tests/integrations tests/environments/mcp -n 2 --dist worksteal
+	build/verl/bin/python -m pytest train/tests/integrations/test_verl.py train/tests/integrations/test_verl_trainer.py
 	PATH="$(CURDIR)/build/mcp-servers/bin:$$PATH" PYTHONPATH=examples/mcp_servers $(BIN)/python -m pytest examples/mcp_servers
 
 # Chromium, if there is none yet: Debian's, or Playwright's own.
@@ -203,12 +206,12 @@ test-browser: $(PAGES)
 # Rocq, if there is none yet: Debian's.
 test-rocq: $(INTEGRATIONS)
 	command -v coqidetop.opt || command -v coqidetop || { apt-get update -qq && apt-get install -qq -y -o DPkg::Lock::Timeout=600 coq; }
-	VCRT_ROCQ_TESTS=required $(BIN)/python -m pytest tests/environments/rocq
-	VCRT_ROCQ_TESTS=required $(BIN)/python -m pytest tests/integrations/test_round_trip.py -k rocq
+	VCRT_ROCQ_TESTS=required $(BIN)/python -m pytest environments/rocq/tests
+	VCRT_ROCQ_TESTS=required $(BIN)/python -m pytest train/tests/integrations/test_round_trip.py -k rocq
 
 # SQLite always; a server of PostgreSQL, if there is one or it can be installed: Debian's.
 test-django: $(INTEGRATIONS)
-	VCRT_DJANGO_TESTS=required VCRT_TEST_POSTGRESQL=$$(.ci/postgresql) $(BIN)/python -m pytest tests/environments/django
+	VCRT_DJANGO_TESTS=required VCRT_TEST_POSTGRESQL=$$(.ci/postgresql) $(BIN)/python -m pytest environments/django/tests
 
 # Warnings are errors, every reference must exist, and the notebooks run.
 docs: $(PAGES)
@@ -244,7 +247,7 @@ bench-gpu: $(BENCH)
 # The report quotes the results, so they are part of the package too.
 bench-coverage: $(DONE)
 	$(BIN)/python benchmarks/statistics/coverage.py --output benchmarks/results/coverage.json
-	cp benchmarks/results/coverage.json src/vcrt/report/coverage.json
+	cp benchmarks/results/coverage.json train/src/vcrt_train/report/coverage.json
 
 # What is finished in build/at-length is not repeated; suites that are missing in build/suites are made first.
 at-length: $(DONE)
@@ -252,7 +255,11 @@ at-length: $(DONE)
 	$(BIN)/python benchmarks/length/at_length_page.py
 	$(BIN)/python docs/figures/plots.py
 
-lint: $(DONE)
+# Lines of each package beside its budget (.ci/budgets.toml).
+size:
+	@$(PYTHON) .ci/size.py
+
+lint: $(DONE) size
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 

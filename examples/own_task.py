@@ -1,6 +1,6 @@
 """Orbit-GRPO on a task of your own, five minutes on a CPU (eight without avx512_bf16): how to put clothes on.
 
-pip install '.[trl]' && vcrt backbone fetch smollm2-135m && python examples/own_task.py
+pip install . './train[trl]' && vcrt backbone fetch smollm2-135m && python examples/own_task.py
 First the model is taught what an answer looks like, in orders that need not work. Then it learns which do: whatever
 order it finds, the environment tries which other orders of its lines work as well, and they share the credit.
 """
@@ -14,9 +14,9 @@ from peft import LoraConfig
 from trl import SFTConfig, SFTTrainer
 
 import vcrt
-from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
-from vcrt.policy.catalogue import fetched_folder
-from vcrt.policy.number_format import bfloat16_speed
+from vcrt_train.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
+from vcrt_train.policy.catalogue import fetched_folder
+from vcrt_train.policy.number_format import bfloat16_speed
 
 NEEDS = {"shoes": "socks trousers", "belt": "trousers", "jacket": "shirt", "coat": "jacket shirt"}
 

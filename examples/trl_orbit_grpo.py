@@ -1,6 +1,6 @@
 """Orbit-GRPO with TRL: certify CLRS episodes, make a dataset of them, train on whole orbits.
 
-pip install '.[trl]'
+pip install . './train[trl]'
 python examples/trl_orbit_grpo.py                        # vcrt's own small model: under a minute on a CPU
 python examples/trl_orbit_grpo.py --model NAME_OR_FOLDER  # a causal language model with a chat template
 """
@@ -15,10 +15,10 @@ from transformers import PreTrainedTokenizerFast
 from vcrt.certification.config import sampled
 from vcrt.certification.schema_names import select_schemas
 from vcrt.datasets.freezing import make_dataset
-from vcrt.integrations.datasets import to_dataset
-from vcrt.integrations.text import Rendering
-from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer, certified_reward
-from vcrt.policy.backbone import load_backbone
+from vcrt_train.integrations.datasets import to_dataset
+from vcrt_train.integrations.text import Rendering
+from vcrt_train.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer, certified_reward
+from vcrt_train.policy.backbone import load_backbone
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--model", help="name or folder; without it, the model that comes with vcrt")

@@ -1,4 +1,4 @@
-"""Build wheel and sdist of a commit twice, in other places and moods of the system; keep them if the bytes are equal.
+"""Build wheels and sdists of a commit twice, in other places and moods of the system; keep them if the bytes are equal.
 
     python supply_chain/distributions.py --output dist
 
@@ -27,7 +27,7 @@ MOODS = (
 
 
 def build_twice(output: Path, *, commit: str = "HEAD", repository: Path = ROOT) -> list[Path]:
-    """The wheel and the sdist of a commit in ``output``, in this order; exits if two builds differ."""
+    """The wheel and the sdist of each package of a commit in ``output``, the root first; exits if two builds differ."""
     git = ["git", "-C", str(repository)]
     archive = subprocess.run([*git, "archive", commit], stdout=subprocess.PIPE, check=True).stdout
     time = subprocess.run(
@@ -63,14 +63,21 @@ def _disturb(tree: Path, number: int) -> None:
 
 
 def _build(tree: Path, environment: dict[str, str]) -> list[Path]:
-    command = [sys.executable, "-m", "hatchling", "build", "-d", str(tree / "out")]
-    done = subprocess.run(
-        command, cwd=tree, env={**os.environ, **environment}, capture_output=True, text=True
-    )
-    if done.returncode:
-        raise SystemExit(f"the package cannot be built: {done.stderr}")
-    (wheel,), (sdist,) = ((tree / "out").glob(pattern) for pattern in ("*.whl", "*.tar.gz"))
-    return [wheel, sdist]
+    built = []
+    for folder in (tree, tree / "train", *sorted((tree / "environments").glob("*"))):
+        out = tree / "out" / folder.name
+        done = subprocess.run(
+            [sys.executable, "-m", "hatchling", "build", "-d", str(out)],
+            cwd=folder,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            raise SystemExit(f"the package in {folder} cannot be built: {done.stderr}")
+        (wheel,), (sdist,) = (out.glob(pattern) for pattern in ("*.whl", "*.tar.gz"))
+        built += [wheel, sdist]
+    return built
 
 
 def _sha256(data: bytes) -> str:

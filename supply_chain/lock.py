@@ -19,16 +19,28 @@ from pathlib import Path
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 #: The sets, by the name of their lock file: extras of the project, or requirements of their own.
+MEMBERS = ["./train", *(f"./environments/{p.name}" for p in sorted(ROOT.glob("environments/*")))]
 SETS = {
-    "dev": [".[dev]"],
-    "clusters": [".[dev,ray,dask]"],
-    "bench": [".[dev,bench]"],
-    "integrations": [".[dev,trl,verifiers,tracking,mcp,django]"],
-    "pages": [".[dev,browser,docs]"],
+    "dev": [".[dev]", *MEMBERS],
+    "clusters": [".[dev,ray,dask]", *MEMBERS],
+    "bench": [".[dev]", "./train[bench]", *MEMBERS],
+    "integrations": [
+        ".[dev,mcp]",
+        "./train[trl,verifiers,tracking]",
+        "./environments/django[django]",
+        *MEMBERS,
+    ],
+    "pages": [".[dev,browser,docs]", *MEMBERS],
     "release": ["build", "hatchling", "cyclonedx-bom", "pip-audit"],
 }
 #: Installed by steps of their own.
-LEFT_OUT = {"torch", "vcrt"}
+LEFT_OUT = {
+    "torch",
+    "vcrt",
+    "vcrt-train",
+    "vcrt-research",
+    *(f"vcrt-{Path(name).name}" for name in MEMBERS),
+}
 WITHOUT_DEPENDENCIES = ["dm-clrs==2.0.3", "bfcl-eval==2026.3.23", "agentdojo==0.1.35"]
 HEADER = """\
 # Made by supply_chain/lock.py: do not edit. For {platform} only.

@@ -3,7 +3,8 @@
     python supply_chain/sbom.py --environment .venv --lock LOCK --wheel dist/vcrt-....whl --output dist/vcrt.cdx.json
 
 It runs in an environment of its own that has cyclonedx-bom. To what that finds (packages, versions, licences, and what
-needs what) it adds the SHA-256 of each package's file from the lock, and those of the wheel and of the weights in it.
+needs what) it adds the SHA-256 of each package's file from the lock, and those of the wheel and of the
+weights in the wheel of training, which lies beside it.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from cyclonedx.validation.json import JsonStrictValidator
 ROOT = Path(__file__).resolve().parent.parent
 #: The embedded weights in the wheel, by what they are called in the bill.
 WEIGHTS = {
-    "embedded": "vcrt/policy/embedded/model.safetensors",
-    "embedded-long": "vcrt/policy/embedded_long/model.safetensors",
+    "embedded": "vcrt_train/policy/embedded/model.safetensors",
+    "embedded-long": "vcrt_train/policy/embedded_long/model.safetensors",
 }
 _LOCKED = re.compile(r"^([^=\s]+)==(\S+) --hash=sha256:([0-9a-f]{64})$", re.MULTILINE)
 
@@ -51,7 +52,7 @@ def bill(environment: Path, lock: Path, wheel: Path) -> dict[str, Any]:
     value["metadata"]["component"]["hashes"] = [
         _hash(hashlib.sha256(wheel.read_bytes()).hexdigest())
     ]
-    with zipfile.ZipFile(wheel) as files:
+    with zipfile.ZipFile(wheel.with_name(f"vcrt_train{wheel.name.removeprefix('vcrt')}")) as files:
         for name, path in WEIGHTS.items():
             value["components"].append(
                 {

@@ -19,14 +19,14 @@ from vcrt.cli.main import main
 from vcrt.cli.options import with_named_paths
 from vcrt.documents import MAX_BYTES, first_error, in_a_line, read_limited
 from vcrt.errors import DatasetError, RunError, VcrtError
-from vcrt.protocol.anonymity.result import read_report
 from vcrt.records.folder import kinds_of_entries
 from vcrt.records.manifest import AGREEMENT, LEAVES, MANIFEST, SEAL, CheckCounts, Manifest
 from vcrt.records.manifest import MAX_BYTES as LIMITS
 from vcrt.records.sealing.leaves import leaves_from_bytes
 from vcrt.records.sealing.sealed_files import read_sealed
 from vcrt.storage import sole_user
-from vcrt.training.checkpoint import HEAD, read_metrics
+from vcrt_train.protocol.anonymity_result import read_report
+from vcrt_train.training.checkpoint import HEAD, read_metrics
 
 #: What each reader may take for a megabyte of JSON, in MB: pydantic's copies took hundreds.
 MAX_MB = 120
@@ -39,7 +39,7 @@ from vcrt.records.dataset import open_dataset
 from vcrt.records.sealing.proof import check_proof
 from vcrt.records.sealing.sealed_files import read_sealed
 from vcrt.records.relation_records import read_relation_record
-from vcrt.protocol.anonymity.result import read_report
+from vcrt_train.protocol.anonymity_result import read_report
 file = Path(sys.argv[1])
 readers = [lambda: read_certificate(file), lambda: check_proof(file, ""), lambda: open_dataset(file.parent),
            lambda: read_sealed(file.parent), lambda: read_relation_record(file.read_bytes(), "x"),

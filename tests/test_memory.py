@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 
-import vcrt.training.run
+import vcrt_train.training.run
 from command_line import refused
 from two_toys import TWO_TOYS, trained
 from vcrt.certification.config import sampled
 from vcrt.cli import main
-from vcrt.config import MemoryConfig
+from vcrt.cli.contents import Command
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import BackboneError, OutOfMemory
@@ -27,10 +27,12 @@ from vcrt.memory import (
     naming_out_of_memory,
     out_of_memory,
 )
-from vcrt.protocol import evaluation
-from vcrt.protocol.experiment import open_experiment
-from vcrt.protocol.planned_training import _train_job, _TrainJob, train
-from vcrt.training.run import checkpoint_gradients
+from vcrt_train.cli.contents import CHAPTERS
+from vcrt_train.config import MemoryConfig
+from vcrt_train.protocol import evaluation
+from vcrt_train.protocol.experiment import open_experiment
+from vcrt_train.protocol.planned_training import _train_job, _TrainJob, train
+from vcrt_train.training.run import checkpoint_gradients
 
 #: More bytes than any machine has.
 TOO_MUCH = 1 << 60
@@ -143,8 +145,8 @@ def planned(folder, name, *options):
 def test_a_run_out_of_memory_goes_on_from_its_last_checkpoint(folder):
     whole, cut = planned(folder, "whole"), planned(folder, "cut")
     (run,) = whole.plan.runs
-    expected = _train_job(_TrainJob(whole.path, run))
-    original = vcrt.training.run.update
+    expected = _train_job(_TrainJob(whole.path, run, code=whole.plan.code))
+    original = vcrt_train.training.run.update
 
     def hungry(state, *args, **options):
         if state.update_index == 2:
@@ -152,10 +154,10 @@ def test_a_run_out_of_memory_goes_on_from_its_last_checkpoint(folder):
         return original(state, *args, **options)
 
     with (
-        patch.object(vcrt.training.run, "update", hungry),
+        patch.object(vcrt_train.training.run, "update", hungry),
         pytest.raises(OutOfMemory, match=r"` and one or more of") as raised,
     ):
-        _train_job(_TrainJob(cut.path, run))
+        _train_job(_TrainJob(cut.path, run, code=cut.plan.code))
     assert "vcrt/toy-b/0" in raised.value.where
     for way in ("--prompts-at-a-time 1", "--gradient-checkpointing", "torchrun"):
         assert way in raised.value.remedy
@@ -163,7 +165,7 @@ def test_a_run_out_of_memory_goes_on_from_its_last_checkpoint(folder):
         "update-000001",
         "update-000002",
     ]
-    resumed = _train_job(_TrainJob(cut.path, run))
+    resumed = _train_job(_TrainJob(cut.path, run, code=cut.plan.code))
     assert resumed["checkpoints"] == expected["checkpoints"]
 
 
@@ -198,7 +200,9 @@ def test_an_evaluation_out_of_memory_goes_on_with_fewer_prompts(folder):
     experiment = planned(folder, "evaluated")
     (run,) = experiment.plan.runs
     train(experiment, jobs=1)
-    job = evaluation._ScoreJob(experiment.path, run.held_out, run.method, run)
+    job = evaluation._ScoreJob(
+        experiment.path, run.held_out, run.method, run, code=experiment.plan.code
+    )
     asked = []
     original = evaluation.greedy_orders
 
@@ -222,7 +226,7 @@ def test_any_command_out_of_memory_ends_with_a_message(capsys, monkeypatch):
     def hungry() -> None:
         torch.empty(TOO_MUCH, dtype=torch.uint8)
 
-    monkeypatch.setitem(sys.modules["vcrt.cli.main"].COMMANDS, "methods", hungry)
+    monkeypatch.setitem(CHAPTERS["train"], "methods", Command(hungry, "eats"))
     assert "memory ran out" in refused(capsys, "methods", code=5)
 
 

@@ -27,10 +27,10 @@ from typing import Any
 
 import torch
 
-from vcrt.policy.fork_scoring import SHORTEST_TAIL
-from vcrt.policy.pointer_head import HALF, WIDE_VOCABULARY
-from vcrt.policy.prefix_tree import OrderTree
-from vcrt.policy.prompts import CausalModel, Prompt, unwrapped
+from vcrt_train.policy.fork_scoring import SHORTEST_TAIL
+from vcrt_train.policy.pointer_head import HALF, WIDE_VOCABULARY
+from vcrt_train.policy.prefix_tree import OrderTree
+from vcrt_train.policy.prompts import CausalModel, Prompt, unwrapped
 
 #: The library's chunk of the gated delta rule.
 CHUNK = 64

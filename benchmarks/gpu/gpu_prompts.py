@@ -11,11 +11,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from vcrt.orders import all_orders
-from vcrt.policy.pointers import choose_pointers
-from vcrt.policy.scoring import Prompt
-from vcrt.policy.text import ASK, INSTRUCTION, TextEncoder, TextForm
-from vcrt.training.items import EncodedItem, OrderList, encode_items
-from vcrt.training.methods import method
+from vcrt_train.policy.pointers import choose_pointers
+from vcrt_train.policy.scoring import Prompt
+from vcrt_train.policy.text import ASK, INSTRUCTION, TextEncoder, TextForm
+from vcrt_train.training.items import EncodedItem, OrderList, encode_items
+from vcrt_train.training.methods import method
 
 OPERATIONS = 4
 

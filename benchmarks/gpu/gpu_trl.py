@@ -12,9 +12,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from vcrt.config import LANGUAGE_MODEL_LEARNING_RATE
 from vcrt.orders import all_orders
-from vcrt.training.items import EncodedItem
+from vcrt_train.config import LANGUAGE_MODEL_LEARNING_RATE
+from vcrt_train.training.items import EncodedItem
 
 
 class _Steps(TrainerCallback):

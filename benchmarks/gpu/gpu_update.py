@@ -46,19 +46,19 @@ from gpu_results import Results, commit, machine, versions
 from gpu_shapes import SHAPES, parameter_counts, random_model
 from gpu_timing import Stopwatch, measured, peak_memory, summary, synchronise
 
-import vcrt.training.batch_scores
-import vcrt.training.update
-from vcrt.config_files import load_config, preset_names
+import vcrt_train.training.batch_scores
+import vcrt_train.training.update
 from vcrt.errors import VcrtError
-from vcrt.policy.adapters import with_adapters
-from vcrt.policy.backends import choose_backend
-from vcrt.policy.interface import tree_depth
-from vcrt.policy.prefix_tree import order_tree
-from vcrt.policy.prompts import unwrapped
-from vcrt.policy.self_check import self_check
-from vcrt.training.methods import method
-from vcrt.training.orbit_masses import orbit_log_masses
-from vcrt.training.update import new_state, update
+from vcrt_train.config_files import load_config, preset_names
+from vcrt_train.policy.adapters import with_adapters
+from vcrt_train.policy.backends import choose_backend
+from vcrt_train.policy.interface import tree_depth
+from vcrt_train.policy.prefix_tree import order_tree
+from vcrt_train.policy.prompts import unwrapped
+from vcrt_train.policy.self_check import self_check
+from vcrt_train.training.methods import method
+from vcrt_train.training.orbit_masses import orbit_log_masses
+from vcrt_train.training.update import new_state, update
 
 PROMPTS, SAMPLES, EPOCHS, TOKENS = 2, 8, 2, 4
 #: The settings of models that have no preset.
@@ -105,8 +105,8 @@ class Ours:
 
 def profile(ours: Ours, options: Any, device: torch.device) -> dict[str, Any]:
     """Milliseconds and share of each part of an update, means."""
-    watch, module = Stopwatch(device), vcrt.training.update
-    scores = vcrt.training.batch_scores.BatchScores
+    watch, module = Stopwatch(device), vcrt_train.training.update
+    scores = vcrt_train.training.batch_scores.BatchScores
     parts = [
         (module, "score_batch", "forward"),
         (module, "objective", "objective"),

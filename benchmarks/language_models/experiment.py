@@ -43,13 +43,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
 from gpu_results import commit, machine, versions
 from report_contents import CONTENTS, to_json
 
-from vcrt.config_files import load_config
-from vcrt.policy.number_format import instructions
-from vcrt.protocol.experiment import create_experiment, open_experiment
-from vcrt.protocol.planning import frozen_plan
-from vcrt.protocol.search import read_search
-from vcrt.report.gather import gather
-from vcrt.training.methods import PAPER_METHODS
+from vcrt_train.config_files import load_config
+from vcrt_train.policy.number_format import instructions
+from vcrt_train.protocol.experiment import create_experiment, open_experiment
+from vcrt_train.protocol.planning import frozen_plan
+from vcrt_train.protocol.search import read_search
+from vcrt_train.report.gather import gather
+from vcrt_train.training.methods import PAPER_METHODS
 
 RESULTS = Path(__file__).parents[1] / "results" / "language_models"
 #: By dataset, the options of ``vcrt certify``.

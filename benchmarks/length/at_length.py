@@ -32,13 +32,18 @@ import vcrt
 from vcrt.certification.config import sampled
 from vcrt.certification.episodes import preset_named
 from vcrt.certification.schema_names import select_schemas
-from vcrt.config import EMBEDDED_LONG_NAME, RunConfig
 from vcrt.jobs import num_jobs
-from vcrt.policy.backbone import load_backbone
 from vcrt.processes import in_fresh_processes
-from vcrt.protocol.crossed import crossed_interval
-from vcrt.protocol.evaluation import encoded, evaluate
-from vcrt.protocol.experiment import (
+from vcrt.randomness import derive_seed, generator
+from vcrt.records.dataset import load_items, open_dataset, require_agreement
+from vcrt.records.manifest import AGREEMENT
+from vcrt.records.record_form import RecordForm
+from vcrt.storage import write_file
+from vcrt_train.config import EMBEDDED_LONG_NAME, RunConfig
+from vcrt_train.policy.backbone import load_backbone
+from vcrt_train.protocol.crossed import crossed_interval
+from vcrt_train.protocol.evaluation import encoded, evaluate
+from vcrt_train.protocol.experiment import (
     Experiment,
     create_experiment,
     open_experiment,
@@ -46,23 +51,18 @@ from vcrt.protocol.experiment import (
     planned_dataset,
     trained_models,
 )
-from vcrt.protocol.plan import Plan, PlannedRun, versions_of_training
-from vcrt.protocol.planned_training import train
-from vcrt.protocol.planning import frozen_plan
-from vcrt.protocol.scores import SCORES_FILE, read_scores
-from vcrt.protocol.statistics import Interval, paired_bootstrap
-from vcrt.randomness import derive_seed, generator
-from vcrt.records.dataset import load_items, open_dataset, require_agreement
-from vcrt.records.manifest import AGREEMENT
-from vcrt.records.record_form import RecordForm
-from vcrt.report.analysis import Analysis, analyse
-from vcrt.report.contents import ReportContents
-from vcrt.report.estimates import Estimate, compare
-from vcrt.report.gather import gather
-from vcrt.report.task import chance
-from vcrt.report.test_sets import seen_on
-from vcrt.storage import write_file
-from vcrt.training.methods import method
+from vcrt_train.protocol.plan import Plan, PlannedRun, versions_of_training
+from vcrt_train.protocol.planned_training import train
+from vcrt_train.protocol.planning import frozen_plan
+from vcrt_train.protocol.scores import SCORES_FILE, read_scores
+from vcrt_train.protocol.statistics import Interval, paired_bootstrap
+from vcrt_train.report.analysis import Analysis, analyse
+from vcrt_train.report.contents import ReportContents
+from vcrt_train.report.estimates import Estimate, compare
+from vcrt_train.report.further_sets_table import seen_on
+from vcrt_train.report.gather import gather
+from vcrt_train.report.task import chance
+from vcrt_train.training.methods import method
 
 RESULT = Path(__file__).parents[1] / "results" / "at_length.json"
 #: Episodes of each environment in each suite; those of four steps come from two schemas. Of twelve and sixteen steps,

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 
 import torch
 
-from vcrt.objective.masked_paths import path_terms
 from vcrt.partial_orders import num_linear_extensions
-from vcrt.policy.order_sampling import Draw, sample_orders
-from vcrt.policy.prefix_tree import prefix_tree
-from vcrt.policy.scoring import CausalModel, score_prefixes
-from vcrt.training.batch_trees import next_choices_of
-from vcrt.training.items import EncodedItem
-from vcrt.training.legal_trees import legal_moves, paths_in, stacked
+from vcrt_train.objective.masked_paths import path_terms
+from vcrt_train.policy.order_sampling import Draw, sample_orders
+from vcrt_train.policy.prefix_tree import prefix_tree
+from vcrt_train.policy.scoring import CausalModel, score_prefixes
+from vcrt_train.training.batch_trees import next_choices_of
+from vcrt_train.training.items import EncodedItem
+from vcrt_train.training.legal_trees import legal_moves, paths_in, stacked
 
 PATHS = 64
 

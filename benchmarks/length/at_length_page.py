@@ -3,9 +3,10 @@
     python benchmarks/length/at_length_page.py            # write what stands between the markers
     python benchmarks/length/at_length_page.py --check    # fail if something else stands there
 
-A difference is called shown if its 95% interval over runs and items (:mod:`vcrt.protocol.crossed`) leaves out zero.
-Where a result kept the answers to single items, the interval is computed from them here; where it kept a percentile
-bootstrap over runs and items alone, which is too narrow, that is printed under this name and decides nothing.
+A difference is called shown if its 95% interval over runs and items (:mod:`vcrt_train.protocol.crossed`) leaves out
+zero. Where a result kept the answers to single items, the interval is computed from them here; where it kept a
+percentile bootstrap over runs and items alone, which is too narrow, that is printed under this name and decides
+nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vcrt.protocol.crossed import crossed_interval
+from vcrt_train.protocol.crossed import crossed_interval
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = ROOT / "benchmarks" / "results" / "at_length.json"

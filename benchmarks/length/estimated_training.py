@@ -22,17 +22,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from vcrt.config import EstimatorConfig, OptimiserConfig, RunConfig
 from vcrt.partial_orders import PartialOrder
-from vcrt.policy.backbone import load_backbone
-from vcrt.policy.scoring import greedy_orders
 from vcrt.randomness import generator
 from vcrt.records.policy_view import PointerRelation, PolicyRecord, RelationType
 from vcrt.records.supervision import PosetRecord
-from vcrt.training.items import EncodedItem, encode_items
-from vcrt.training.methods import method
-from vcrt.training.orbit_masses import orbit_log_masses
-from vcrt.training.update import new_state, update
+from vcrt_train.config import EstimatorConfig, OptimiserConfig, RunConfig
+from vcrt_train.policy.backbone import load_backbone
+from vcrt_train.policy.scoring import greedy_orders
+from vcrt_train.training.items import EncodedItem, encode_items
+from vcrt_train.training.methods import method
+from vcrt_train.training.orbit_masses import orbit_log_masses
+from vcrt_train.training.update import new_state, update
 
 EXACT = EstimatorConfig(max_legal_prefixes=10_000)
 WAYS = {

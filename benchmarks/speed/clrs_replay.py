@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any
 
 from vcrt.certification.replay import replay_exhaustively
-from vcrt.environments.clrs.environment import ClrsEnvironment
+from vcrt_clrs.environment import ClrsEnvironment
 
 
 def cpu_seconds(work: Callable[[], Any], repeat: int) -> list[float]:

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from vcrt.certification.lattice_replay import replay_merged
 from vcrt.certification.pairs import report_orders
-from vcrt.environments.django.lifting import DjangoProject
-from vcrt.environments.django.toolchain import server_url
 from vcrt.errors import VcrtError
+from vcrt_django.lifting import DjangoProject
+from vcrt_django.toolchain import server_url
 
 RESULTS = Path(__file__).parents[1] / "results" / "django_migrations.json"
 CONTRIB = tuple(

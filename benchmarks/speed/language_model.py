@@ -35,19 +35,19 @@ from gpu_results import commit, machine, versions
 from gpu_trl import trl_seconds
 from update import certified_records
 
-from vcrt.config import LANGUAGE_MODEL_LEARNING_RATE, RunConfig
-from vcrt.policy.adapted_linear import AdaptedLinear
-from vcrt.policy.adapters import with_adapters
-from vcrt.policy.backbone import load_backbone
-from vcrt.policy.fused_norm import own_class
-from vcrt.policy.interface import tree_depth
-from vcrt.policy.number_format import instructions
-from vcrt.policy.prefix_tree import order_tree
-from vcrt.policy.reference import backbone_reference
-from vcrt.training.items import encode_items
-from vcrt.training.methods import method
-from vcrt.training.orbit_masses import orbit_log_masses
-from vcrt.training.update import new_state, update
+from vcrt_train.config import LANGUAGE_MODEL_LEARNING_RATE, RunConfig
+from vcrt_train.policy.adapters import with_adapters
+from vcrt_train.policy.backbone import load_backbone
+from vcrt_train.policy.interface import tree_depth
+from vcrt_train.policy.kernels.adapted_linear import AdaptedLinear
+from vcrt_train.policy.kernels.fused_norm import own_class
+from vcrt_train.policy.number_format import instructions
+from vcrt_train.policy.prefix_tree import order_tree
+from vcrt_train.policy.reference import backbone_reference
+from vcrt_train.training.items import encode_items
+from vcrt_train.training.methods import method
+from vcrt_train.training.orbit_masses import orbit_log_masses
+from vcrt_train.training.update import new_state, update
 
 PROMPTS, SAMPLES, TOKENS, EPOCHS, RANK, SCALE = 2, 8, 4, 2, 64, 2.0
 #: By what a profiler's name of an operation contains, the kind of it; the first that fits.

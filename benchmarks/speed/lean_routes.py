@@ -22,11 +22,11 @@ from statistics import median
 
 from vcrt.environments.bounded_processes import resident_mb
 from vcrt.environments.contract import ReplayRequest
-from vcrt.environments.lean.environment import LeanEnvironment
-from vcrt.environments.lean.inprocess import shared_elaborators
-from vcrt.environments.lean.judging import judge
-from vcrt.environments.lean.toolchain import find_toolchain
 from vcrt.orders import all_orders
+from vcrt_lean.environment import LeanEnvironment
+from vcrt_lean.inprocess import shared_elaborators
+from vcrt_lean.judging import judge
+from vcrt_lean.toolchain import find_toolchain
 
 TURN = 10
 TICKS = os.sysconf("SC_CLK_TCK")

@@ -16,10 +16,10 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import vcrt
+import vcrt_rocq
 from vcrt.certification.lifted_files import FileLift
-from vcrt.environments.rocq.toolchain import find_toolchain
 from vcrt.errors import MalformedInputError
+from vcrt_rocq.toolchain import find_toolchain
 
 RESULTS = Path(__file__).parents[1] / "results" / "rocq_library.json"
 FOLDERS = ("Arith", "Bool", "Lists", "Relations", "Sorting", "Wellfounded")
@@ -67,7 +67,7 @@ def main() -> None:
     for folder in options.folders:
         files = sorted((theories / folder).glob("*.v"))
         found, causes, several = list[dict[str, object]](), Counter[str](), 0
-        for file, lift in zip(files, vcrt.lift_rocq(files), strict=True):
+        for file, lift in zip(files, vcrt_rocq.lift_rocq(files), strict=True):
             if isinstance(lift, MalformedInputError):
                 sys.exit(str(lift))
             print(f"{file.name}: {len(lift.theorems)}", file=sys.stderr, flush=True)

@@ -21,11 +21,11 @@ from pathlib import Path
 from vcrt.certification.config import given
 from vcrt.certification.episodes import ANY_PRESET
 from vcrt.certification.run import certify
-from vcrt.environments.agentdojo.environment import AgentDojoEnvironment
-from vcrt.environments.bfcl import environment as bfcl
 from vcrt.environments.contract import Provenance
 from vcrt.environments.object_states import canonical_objects
 from vcrt.environments.tool_calls import CallRefused, episode_of_calls, operations_of, output_text
+from vcrt_toolbench.agentdojo.environment import AgentDojoEnvironment
+from vcrt_toolbench.bfcl import environment as bfcl
 
 
 def answer(environment, state, call):

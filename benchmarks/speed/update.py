@@ -39,22 +39,23 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerFast, Qwen3Config, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-import vcrt.training.run
-import vcrt.training.update
+import vcrt
+import vcrt_train.training.run
+import vcrt_train.training.update
 from vcrt.certification.config import sampled
 from vcrt.certification.schema_names import select_schemas
-from vcrt.config import RunConfig, SamplingConfig, ScheduleConfig
 from vcrt.datasets.freezing import make_dataset
 from vcrt.orders import all_orders
-from vcrt.policy.backbone import blank_model, load_backbone
-from vcrt.policy.scoring import score_orders
-from vcrt.policy.tokenizer import PADDING, encode_record
 from vcrt.records.dataset import load_items
-from vcrt.training.items import encode_items
-from vcrt.training.methods import method
-from vcrt.training.orbit_masses import orbit_log_masses
-from vcrt.training.run import train_run
-from vcrt.training.update import new_state, update
+from vcrt_train.config import RunConfig, SamplingConfig, ScheduleConfig
+from vcrt_train.policy.backbone import blank_model, load_backbone
+from vcrt_train.policy.scoring import score_orders
+from vcrt_train.policy.tokenizer import PADDING, encode_record
+from vcrt_train.training.items import encode_items
+from vcrt_train.training.methods import method
+from vcrt_train.training.orbit_masses import orbit_log_masses
+from vcrt_train.training.run import train_run
+from vcrt_train.training.update import new_state, update
 
 PROMPTS, SAMPLES, TOKENS, EPOCHS = 2, 8, 4, 2
 LIBRARIES = ("torch", "transformers", "trl", "accelerate")
@@ -342,7 +343,7 @@ class Stopwatch:
 
 def profile(ours, num_updates):
     """CPU milliseconds and share of each part of an update, means over ``num_updates``."""
-    watch, module = Stopwatch(), vcrt.training.update
+    watch, module = Stopwatch(), vcrt_train.training.update
     state = ours.state
     parts = [
         (state.model, "forward", "model forward"),
@@ -373,10 +374,10 @@ def profile(ours, num_updates):
 def whole_run(records):
     """A run of the default length: how much of it is updates."""
     watch, config = Stopwatch(), RunConfig()
-    updates = watch.around("updates", vcrt.training.run.update)
+    updates = watch.around("updates", vcrt_train.training.run.update)
     with (
         tempfile.TemporaryDirectory() as folder,
-        patch.object(vcrt.training.run, "update", updates),
+        patch.object(vcrt_train.training.run, "update", updates),
     ):
         backbone = load_backbone()
         wall, cpu = timed(

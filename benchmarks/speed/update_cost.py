@@ -19,13 +19,13 @@ from typing import Any
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from vcrt.config import EstimatorConfig, OptimiserConfig, RunConfig
 from vcrt.partial_orders import PartialOrder, num_legal_prefixes
-from vcrt.policy.scoring import Prompt
 from vcrt.randomness import generator
-from vcrt.training.items import EncodedItem
-from vcrt.training.methods import method
-from vcrt.training.update import TrainerState, new_state, update
+from vcrt_train.config import EstimatorConfig, OptimiserConfig, RunConfig
+from vcrt_train.policy.scoring import Prompt
+from vcrt_train.training.items import EncodedItem
+from vcrt_train.training.methods import method
+from vcrt_train.training.update import TrainerState, new_state, update
 
 VOCABULARY = 96
 RELATIONS = 6

@@ -34,11 +34,11 @@ from gpu_results import commit, machine, versions
 from own_task import Dressing
 
 from vcrt.certification.completion_judge import CompletionJudge
-from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
-from vcrt.integrations.written_orbits import OrbitLimits, written_orbit
-from vcrt.policy.number_format import instructions
-from vcrt.policy.prefix_tree import token_tree
 from vcrt.randomness import generator
+from vcrt_train.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
+from vcrt_train.integrations.written_orbits import OrbitLimits, written_orbit
+from vcrt_train.policy.number_format import instructions
+from vcrt_train.policy.prefix_tree import token_tree
 
 CLOTHES = [["socks", "shoes", "shirt", "jacket"], ["trousers", "belt", "hat", "scarf"]]
 SAMPLES, EPOCHS = 8, 2

@@ -28,14 +28,14 @@ from scipy.special import ndtr, ndtri
 import vcrt
 from vcrt.errors import VcrtError
 from vcrt.processes import in_fresh_processes
-from vcrt.protocol.crossed import crossed_interval
-from vcrt.protocol.statistics import (
+from vcrt.randomness import generator
+from vcrt_train.protocol.crossed import crossed_interval
+from vcrt_train.protocol.statistics import (
     hierarchical_bootstrap,
     paired_bootstrap,
     paired_differences,
     proportion_interval,
 )
-from vcrt.randomness import generator
 
 #: Over runs and items (the one that decides), and the percentile bootstraps over items and over runs and items.
 INTERVALS = ("crossed", "paired", "hierarchical")

@@ -26,16 +26,17 @@ import torch
 from scipy.stats import t as student
 
 import vcrt
-from vcrt.config import RunConfig, ScheduleConfig
-from vcrt.protocol.decision import Policy
-from vcrt.protocol.evaluation import encoded, greedy_passes
-from vcrt.protocol.splits import source_split
+import vcrt_train
 from vcrt.randomness import generator
 from vcrt.storage import write_file
-from vcrt.training.checkpoint import load_weights
-from vcrt.training.methods import method
-from vcrt.training.run import train_run
-from vcrt.training.run_directory import checkpoint_path
+from vcrt_train.config import RunConfig, ScheduleConfig
+from vcrt_train.protocol.decision import Policy
+from vcrt_train.protocol.evaluation import encoded, greedy_passes
+from vcrt_train.protocol.splits import source_split
+from vcrt_train.training.checkpoint import load_weights
+from vcrt_train.training.methods import method
+from vcrt_train.training.run import train_run
+from vcrt_train.training.run_directory import checkpoint_path
 
 ROOT = Path(__file__).parents[2]
 RESULT = ROOT / "benchmarks" / "results" / "first_results.json"
@@ -58,7 +59,7 @@ def page_record() -> dict[str, Any]:
 
 def run(dataset: vcrt.Dataset, fold: str, num_items: int, seed: int) -> dict[str, Any]:
     """One training run, scored after each of ``UPDATES``."""
-    chosen, backbone, record = method(METHOD), vcrt.load_backbone(), page_record()
+    chosen, backbone, record = method(METHOD), vcrt_train.load_backbone(), page_record()
     others = [vcrt.load_items(dataset, name) for name in dataset.environments if name != fold]
     pool, held_out = source_split(others, 0.1, 0).training, vcrt.load_items(dataset, fold)
     draw = generator(seed, "first results", fold, num_items)
@@ -92,7 +93,7 @@ def run(dataset: vcrt.Dataset, fold: str, num_items: int, seed: int) -> dict[str
                 update=update,
                 checkpoint=None,
             )
-            kept = [vcrt.decide(policy, record, seed=n).greedy for n in range(RECORD_DRAWS)]
+            kept = [vcrt_train.decide(policy, record, seed=n).greedy for n in range(RECORD_DRAWS)]
             points.append(
                 {
                     "update": update,

@@ -21,14 +21,15 @@ import torch
 from torch import Tensor
 
 import vcrt
+import vcrt_train
 from vcrt.errors import BackboneError
-from vcrt.policy import tree_scoring
-from vcrt.policy.backbone_card import INTERFACES
-from vcrt.policy.reference import backbone_reference
-from vcrt.policy.scoring import CausalModel
-from vcrt.policy.self_check import FORMAT_MULTIPLE, LEAST_HALF_TOLERANCE, self_check
 from vcrt.randomness import generator
 from vcrt.storage import write_file
+from vcrt_research.backbone_card import INTERFACES
+from vcrt_train.policy import tree_scoring
+from vcrt_train.policy.reference import backbone_reference
+from vcrt_train.policy.scoring import CausalModel
+from vcrt_train.policy.self_check import FORMAT_MULTIPLE, LEAST_HALF_TOLERANCE, self_check
 
 RESULT = Path(__file__).parents[1] / "results" / "half_precision.json"
 SHARPNESS = (1, 2, 4, 16)
@@ -99,7 +100,7 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=5, help="how many groups of prompts")
     parser.add_argument("--output", type=Path, default=RESULT)
     chosen = parser.parse_args()
-    backbone = vcrt.load_backbone(backbone_reference(str(chosen.model), dtype="bfloat16"))
+    backbone = vcrt_train.load_backbone(backbone_reference(str(chosen.model), dtype="bfloat16"))
     dataset = vcrt.open_dataset(chosen.dataset)
     records = [
         item.supervised.record

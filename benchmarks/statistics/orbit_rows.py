@@ -20,19 +20,20 @@ import torch
 from torch import Tensor
 
 import vcrt
-from vcrt.integrations.orbit_rows import (
+import vcrt_train
+from vcrt.randomness import generator
+from vcrt.storage import write_file
+from vcrt_train.integrations.orbit_rows import (
     OrbitRows,
     Sample,
     orbit_rows,
     row_advantages,
     row_weights,
 )
-from vcrt.objective.advantage import leave_one_out_advantage
-from vcrt.objective.clipped_loss import clipped_loss
-from vcrt.policy.reference import backbone_reference
-from vcrt.policy.scoring import Prompt, score_orders
-from vcrt.randomness import generator
-from vcrt.storage import write_file
+from vcrt_train.objective.advantage import leave_one_out_advantage
+from vcrt_train.objective.clipped_loss import clipped_loss
+from vcrt_train.policy.reference import backbone_reference
+from vcrt_train.policy.scoring import Prompt, score_orders
 
 RESULT = Path(__file__).parents[1] / "results" / "orbit_rows.json"
 RATES = (1e-5, 1e-4, 3e-4, 1e-3, 3e-3)
@@ -153,7 +154,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULT)
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    backbone = vcrt.load_backbone(backbone_reference("embedded"))
+    backbone = vcrt_train.load_backbone(backbone_reference("embedded"))
     model = backbone.model.double()
     dataset = vcrt.open_dataset(chosen.dataset)
     records = [

@@ -19,7 +19,7 @@ from pathlib import Path
 from fault_injection import Fault, Server, Trial
 
 from vcrt.errors import VcrtError
-from vcrt.protocol.ledger import Ledger
+from vcrt.records.ledger import Ledger
 
 #: How a command that finds its result whole says so.
 WHOLE_ALREADY = ("exists already and is not overwritten", "the held-out folds were opened before")

@@ -127,7 +127,7 @@ def replace(module: str, name: str, value: object) -> None:
 
 def remember_pages() -> None:
     """Draw the same report's page and figures once for all forks: they take seconds. No file is written for them."""
-    import vcrt.report.page as page
+    import vcrt_train.report.page as page
 
     folder = Path(os.environ["VCRT_FAULTS"]).parent / "pages"
     folder.mkdir(exist_ok=True)

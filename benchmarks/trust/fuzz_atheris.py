@@ -16,12 +16,12 @@ import atheris  # type: ignore[import-not-found]
 
 with atheris.instrument_imports(include=["vcrt"]):
     from vcrt.documents import strict_json
-    from vcrt.environments.lean import grammar
-    from vcrt.environments.proofwriter.english import parse_theory
-    from vcrt.environments.proofwriter.files import parse_rule, read_row
     from vcrt.errors import VcrtError
     from vcrt.records.policy_view import record_of_json
     from vcrt.records.relation_records import read_relation_record
+    from vcrt_lean import grammar
+    from vcrt_proofwriter.english import parse_theory
+    from vcrt_proofwriter.files import parse_rule, read_row
 
 
 def _text(data: bytes) -> str:

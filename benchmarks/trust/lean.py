@@ -37,7 +37,7 @@ from lean_doors import (
     outcome,
     verified_apart,
 )
-from vcrt.environments.lean.environment import LeanEnvironment
+from vcrt_lean.environment import LeanEnvironment
 
 #: Texts longer than this, and attacks that run into the wall clock, are left to the long form.
 SHORT_CHARS = 10_000

@@ -301,9 +301,9 @@ SECTIONS: tuple[tuple[str, str, str, Callable[[Part], Iterable[Row]]], ...] = (
 CLOSED_FOLD = """\
 ## The held-out fold
 
-`tests/protocol/test_closed_fold.py` tries to read held-out labels from training code and from what is kept, by editing
-the ledger, the plan or the clock, and by copying a dataset. Each is refused, or stands in the report afterwards. Policy
-records are searched for canaries that were planted in the audit view.
+`train/tests/protocol/test_closed_fold.py` tries to read held-out labels from training code and from what is kept, by
+editing the ledger, the plan or the clock, and by copying a dataset. Each is refused, or stands in the report
+afterwards. Policy records are searched for canaries that were planted in the audit view.
 
 Not covered:
 

@@ -29,7 +29,7 @@ from vcrt.certification.config import sampled  # noqa: E402
 from vcrt.datasets.agreement import verify_agreement  # noqa: E402
 from vcrt.datasets.freezing import make_dataset  # noqa: E402
 from vcrt.errors import RunError, SignatureError  # noqa: E402
-from vcrt.protocol.ledger import Ledger  # noqa: E402
+from vcrt.records.ledger import Ledger  # noqa: E402
 from vcrt.records.sealing.dsse import Envelope, envelope_from_bytes  # noqa: E402
 from vcrt.records.sealing.integrity import examine_integrity  # noqa: E402
 from vcrt.records.sealing.seal import seal_dataset  # noqa: E402

@@ -49,21 +49,21 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
 from gpu_results import commit, machine, versions
 
 from vcrt.certification.completion_judge import CompletionJudge
-from vcrt.config import RunConfig
 from vcrt.environments.contract import Environment, Episode, ReplayRequest
-from vcrt.environments.proofwriter.written_proofs import WrittenProofs, proof_task
 from vcrt.environments.registry import load_environment
 from vcrt.environments.written_episodes import WrittenEpisodes, written_task
 from vcrt.hashing import json_digest
-from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
-from vcrt.policy.adapters import with_adapters
-from vcrt.policy.backbone import load_backbone
-from vcrt.policy.catalogue import fetched_folder
-from vcrt.policy.evaluation_mode import evaluation_mode
-from vcrt.policy.number_format import instructions, number_format
-from vcrt.policy.reference import backbone_reference
-from vcrt.policy.text_scoring import score_texts
 from vcrt.randomness import derive_seed, generator
+from vcrt_proofwriter.written_proofs import WrittenProofs, proof_task
+from vcrt_train.config import RunConfig
+from vcrt_train.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
+from vcrt_train.policy.adapters import with_adapters
+from vcrt_train.policy.backbone import load_backbone
+from vcrt_train.policy.catalogue import fetched_folder
+from vcrt_train.policy.evaluation_mode import evaluation_mode
+from vcrt_train.policy.number_format import instructions, number_format
+from vcrt_train.policy.reference import backbone_reference
+from vcrt_train.policy.text_scoring import score_texts
 
 RESULTS = Path(__file__).parents[1] / "results" / "written"
 #: By environment, the schemas of its tasks: of four steps, of whose 24 orders 12 work. Where as few as 2 to 8 do, this

@@ -44,12 +44,12 @@ from peft import set_peft_model_state_dict
 from safetensors.torch import load_file
 
 from vcrt.certification.completion_judge import CompletionJudge
-from vcrt.config import RunConfig
 from vcrt.orders import all_orders
-from vcrt.policy.catalogue import fetched_folder
-from vcrt.policy.number_format import instructions, number_format
-from vcrt.policy.text_scoring import score_texts
 from vcrt.randomness import derive_seed, generator
+from vcrt_train.config import RunConfig
+from vcrt_train.policy.catalogue import fetched_folder
+from vcrt_train.policy.number_format import instructions, number_format
+from vcrt_train.policy.text_scoring import score_texts
 
 #: The fold whose policies are looked at, and the name of those that were taught the form alone.
 FOLD, FORM = "tools", "form"

@@ -4,10 +4,10 @@
 
 Pass rates are of the most probable answer, in percent, on tasks that were not trained on, whose sources were or were
 not: of tool calls alone, of the environments that other folds trained on, and of those that they held out. Differences
-to GRPO are paired by run and item, with 95% intervals over runs and items (:mod:`vcrt.protocol.crossed`; sources are
-clusters). How a policy did while it trained is the share of its samples, of tasks seen for the first time, that solved
-their task; a run's mean is set against that of GRPO with the same seed, thus the same tasks, with a 95% t interval over
-runs.
+to GRPO are paired by run and item, with 95% intervals over runs and items (:mod:`vcrt_train.protocol.crossed`; sources
+are clusters). How a policy did while it trained is the share of its samples, of tasks seen for the first time, that
+solved their task; a run's mean is set against that of GRPO with the same seed, thus the same tasks, with a 95% t
+interval over runs.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from vcrt.protocol.crossed import crossed_interval
-from vcrt.protocol.statistics import Interval
+from vcrt_train.protocol.crossed import crossed_interval
+from vcrt_train.protocol.statistics import Interval
 
 RESULTS = Path(__file__).parents[1] / "results" / "written"
 METHODS = ("grpo", "orbit", "orbit-margin", "augmentation")

@@ -22,14 +22,14 @@ from typing import Any, TypeAlias
 from experiment import FOLDS, METHODS, RESULTS, Size, load, verifier
 from task_relations import pairs_of
 
-from vcrt.policy.catalogue import fetched_folder
-from vcrt.protocol.relation_predictors import by_policy, by_shared_words
-from vcrt.protocol.relation_scores import (
+from vcrt_research.relation_predictors import by_policy, by_shared_words
+from vcrt_research.relation_scores import (
     LabelledPair,
     Prediction,
     best_threshold,
     relation_scores,
 )
+from vcrt_train.policy.catalogue import fetched_folder
 
 #: By environment and kind of source, the tasks that were evaluated on, and all pairs of their steps.
 Tests: TypeAlias = Mapping[str, tuple[list[dict[str, Any]], list[LabelledPair]]]

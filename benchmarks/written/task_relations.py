@@ -10,8 +10,8 @@ import torch
 
 from vcrt.environments.contract import Environment, Episode, Operation, Provenance, ReplayRequest
 from vcrt.orders import all_orders
-from vcrt.policy.text_scoring import score_texts
-from vcrt.protocol.relation_scores import LabelledPair
+from vcrt_research.relation_scores import LabelledPair
+from vcrt_train.policy.text_scoring import score_texts
 
 
 def pairs_of(name: str, row: Mapping[str, Any], environment: Environment) -> list[LabelledPair]:

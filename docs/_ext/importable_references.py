@@ -20,9 +20,13 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
-import vcrt
-
-_NAME = re.compile(r"vcrt(\.\w+)+")
+_NAME = re.compile(r"vcrt\w*(\.\w+)+")
+_PACKAGES = (
+    *("vcrt", "vcrt_train", "vcrt_research", "vcrt_clrs", "vcrt_django", "vcrt_lean"),
+    *("vcrt_proofwriter", "vcrt_rocq"),
+)
+#: The modules in which the public names of each package were written.
+_HOMES = {name: tuple(dict.fromkeys(import_module(name)._PLACE_OF.values())) for name in _PACKAGES}
 
 
 class NamesInCode(SphinxPostTransform):
@@ -37,8 +41,9 @@ class NamesInCode(SphinxPostTransform):
             name = code.astext()
             if code["classes"] or not _NAME.fullmatch(name):
                 continue
-            # What vcrt exports has its entry under the module in which it was written.
-            places = [name, *(f"{home}.{name.removeprefix('vcrt.')}" for home in vcrt._PLACES)]
+            # What a package exports has its entry under the module in which it was written.
+            package, _, rest = name.partition(".")
+            places = [name, *(f"{home}.{rest}" for home in _HOMES.get(package, ()))]
             target = next((place for place in places if place in documented), None)
             if target is not None:
                 reference = pending_xref(
@@ -91,9 +96,9 @@ def _found(target: str, module: str | None, within: str | None) -> tuple[str, ..
         places += [f"{module}.{target}"]
         if within is not None:
             places += [f"{module}.{within}.{target}"]
-    if module in (None, "vcrt"):
-        # What vcrt exports was written in other modules, with the names of those.
-        places += [f"{home}.{target}" for home in vcrt._PLACES]
+    for package in _PACKAGES if module is None else (module,):
+        # What a package exports was written in other modules, with the names of those.
+        places += [f"{home}.{target}" for home in _HOMES.get(package, ())]
     for place in places:
         exists, value = _imported(place)
         if exists:

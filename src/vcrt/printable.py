@@ -5,6 +5,8 @@ It imports nothing of vcrt, so it also serves where much is broken.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def printable(text: str) -> str:
     """The text with control characters written as escapes, so that no terminal and no XML parser acts on them."""
@@ -16,6 +18,13 @@ def printable(text: str) -> str:
 def counted(number: int, singular: str, plural: str | None = None) -> str:
     """``1 run``, ``3 runs``."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
+def listed(items: Sequence[str]) -> str:
+    """``a``, ``a and b`` or ``a, b and c``."""
+    if len(items) < 2:
+        return "".join(items)
+    return f"{', '.join(items[:-1])} and {items[-1]}"
 
 
 def duration(seconds: float) -> str:

@@ -13,6 +13,7 @@ from command_line import refused, run
 from vcrt.api import doctor
 from vcrt.environments import registry
 from vcrt.errors import UnavailableError
+from vcrt_train import diagnosis
 
 
 def test_where_all_is_well(capsys):
@@ -69,7 +70,7 @@ def no_driver():
 def card(monkeypatch):
     """An NVIDIA card, as NVML sees it, that PyTorch cannot use, because the driver is too old for it."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(diagnosis.shutil, "which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: no_driver())
@@ -78,7 +79,7 @@ def card(monkeypatch):
 
 def test_a_driver_that_is_too_old_is_named(card, monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    ok, found = doctor._attempt("PyTorch", doctor._devices)
+    ok, found = doctor._attempt("PyTorch", diagnosis._devices)
     assert (ok.status, ok.found) == (
         "ok",
         f"{torch.__version__}, no usable GPU: models run on the CPU",
@@ -92,7 +93,7 @@ def test_a_driver_that_is_too_old_is_named(card, monkeypatch):
 
 def test_a_build_for_the_cpu_beside_a_card_is_named(card, monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", None)
-    _, found = doctor._attempt("PyTorch", doctor._devices)
+    _, found = doctor._attempt("PyTorch", diagnosis._devices)
     assert (found.status, "build of PyTorch without CUDA" in found.found) == ("absent", True)
     assert "pip install --force-reinstall torch" in found.remedy
 
@@ -101,20 +102,20 @@ def test_a_card_that_is_hidden_or_not_there_needs_no_remedy(card, monkeypatch, t
     monkeypatch.setattr(torch.version, "cuda", None)
     for hidden in ("", "-1"):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
-        assert [one.status for one in doctor._devices()] == ["ok"]
+        assert [one.status for one in diagnosis._devices()] == ["ok"]
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+    monkeypatch.setattr(diagnosis.shutil, "which", lambda name: None)
     driver = tmp_path / "version"
-    assert not doctor._has_card(driver)
+    assert not diagnosis._has_card(driver)
     driver.touch()
-    assert doctor._has_card(driver)
+    assert diagnosis._has_card(driver)
 
 
 def test_a_card_that_works_is_named(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: f"card {number}")
-    (found,) = doctor._devices()
+    (found,) = diagnosis._devices()
     assert found.found == f"{torch.__version__}, card 0, card 1"
 
 

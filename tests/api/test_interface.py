@@ -6,16 +6,17 @@ import pytest
 import torch
 
 import vcrt
+import vcrt_train
 from command_line import run
 from configs import config
 from toy_environment import ToyEnvironment
-from vcrt.api.experimenting import jobs_on_device
 from vcrt.errors import RunError, UnknownNameError
 from vcrt.jobs import num_jobs
-from vcrt.policy import backbone
-from vcrt.policy.backbone_card import one_anti_diamond_record
-from vcrt.policy.reference import EMBEDDED, BackboneReference
 from vcrt.randomness import generator
+from vcrt_research.backbone_card import one_anti_diamond_record
+from vcrt_train.api.experimenting import jobs_on_device
+from vcrt_train.policy import backbone
+from vcrt_train.policy.reference import EMBEDDED, BackboneReference
 
 #: The same choices as options of the command.
 PLANNED = ("--methods", "vcrt", "--held-out", "clrs", "--runs", 1, "--updates", 2)
@@ -49,7 +50,7 @@ def test_the_whole_way_is_that_of_the_commands(tmp_path, capsys):
     schemas = ("clrs/bellman_ford", "proofwriter/relational_join")
     data = vcrt.certify(tmp_path / "a" / "data", schemas=schemas, episodes=12, jobs=1)
     vcrt.verify(str(data.path), jobs=1)
-    experiment = vcrt.plan(
+    experiment = vcrt_train.plan(
         data,
         tmp_path / "a" / "experiment",
         methods=("vcrt",),
@@ -57,11 +58,11 @@ def test_the_whole_way_is_that_of_the_commands(tmp_path, capsys):
         runs=1,
         config=config(updates=2),
     )
-    digests = vcrt.train(experiment)
-    scores = vcrt.evaluate(experiment.path)
+    digests = vcrt_train.train(experiment)
+    scores = vcrt_train.evaluate(experiment.path)
     with pytest.raises(RunError, match="opened"):
-        vcrt.evaluate(experiment)
-    written = vcrt.write_report(experiment)
+        vcrt_train.evaluate(experiment)
+    written = vcrt_train.write_report(experiment)
     assert written.files["report.html"].is_file()
 
     at = tmp_path / "b"
@@ -73,28 +74,28 @@ def test_the_whole_way_is_that_of_the_commands(tmp_path, capsys):
     ):
         assert run(capsys, *map(str, command))[0] == 0, command
     assert vcrt.open_dataset(at / "data").manifest.root_hash == data.manifest.root_hash
-    again = vcrt.open_experiment(at / "experiment")
+    again = vcrt_train.open_experiment(at / "experiment")
     assert again.plan.plan_hash == experiment.plan.plan_hash
-    assert vcrt.train(again) == digests
-    assert vcrt.evaluate(again).runs == scores.runs
+    assert vcrt_train.train(again) == digests
+    assert vcrt_train.evaluate(again).runs == scores.runs
 
-    policy = vcrt.trained_policy(experiment)
+    policy = vcrt_train.trained_policy(experiment)
     record = {"operations": ["a", "b", "c"], "relations": [["a", "c", "precedes"]]}
-    decision = vcrt.decide(policy, record)
+    decision = vcrt_train.decide(policy, record)
     assert sorted(decision.greedy.order) == [0, 1, 2]
     assert decision.num_legal == 3
-    frozen = vcrt.decide(vcrt.trained_policy(experiment, frozen=True), record)
+    frozen = vcrt_train.decide(vcrt_train.trained_policy(experiment, frozen=True), record)
     assert frozen.orbit_mass != decision.orbit_mass
 
 
 def test_scores_of_a_record():
-    backbone = vcrt.load_backbone()
+    backbone = vcrt_train.load_backbone()
     record, _ = one_anti_diamond_record("precedes", generator(0, "api"))
     prompt = backbone.encode(record, "sorted", generator(0, "api", "draw"))
-    scores = vcrt.score_orders(backbone.model, [prompt], interface="pointers")
+    scores = vcrt_train.score_orders(backbone.model, [prompt], interface="pointers")
     assert scores.order_log_probs.shape == (1, len(vcrt.all_orders(4)))
     everything = torch.ones(1, 24, dtype=torch.bool)
-    assert vcrt.orbit_log_mass(scores.order_log_probs, everything).abs().item() < 1e-5
+    assert vcrt_train.orbit_log_mass(scores.order_log_probs, everything).abs().item() < 1e-5
 
 
 def test_runs_share_a_gpu_only_where_that_is_asked_for(monkeypatch):

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-import vcrt as api
+import vcrt_lean
+import vcrt_rocq
+from command_functions import PACKAGES
 from vcrt.cli import main
-from vcrt.environments.clrs.lifting import lift_windows
 from vcrt.errors import VcrtError
 from vcrt.records.dataset import load_items, open_dataset
+from vcrt_clrs.lifting import lift_windows
 
 THEORIES = Path(__file__).parents[3] / "shared" / "data" / "proofwriter_owa_d5_english.jsonl"
 
@@ -40,16 +42,16 @@ def refused(capsys, *arguments):
 def test_what_is_wrong_with_arguments_is_said_at_the_call(tmp_path):
     """Before anything is iterated over."""
     for refused_call in (
-        lambda: api.lift_lean([], project=tmp_path),
-        lambda: api.lift_lean(["Mine.lean"], project=tmp_path, steps=1),
-        lambda: api.lift_lean(["Mine.lean"], project=tmp_path),
-        lambda: api.lift_rocq([]),
-        lambda: api.lift_rocq(["Mine.v"], steps=1),
+        lambda: vcrt_lean.lift_lean([], project=tmp_path),
+        lambda: vcrt_lean.lift_lean(["Mine.lean"], project=tmp_path, steps=1),
+        lambda: vcrt_lean.lift_lean(["Mine.lean"], project=tmp_path),
+        lambda: vcrt_rocq.lift_rocq([]),
+        lambda: vcrt_rocq.lift_rocq(["Mine.v"], steps=1),
     ):
         with pytest.raises(VcrtError):
             refused_call()
-    public = [getattr(api, name) for name in api.__all__]
-    assert api.lift_lean in public
+    public = [getattr(each, name) for each in PACKAGES for name in each.__all__]
+    assert vcrt_lean.lift_lean in public
     assert not [each for each in public if inspect.isgeneratorfunction(inspect.unwrap(each))]
 
 
@@ -153,8 +155,8 @@ def test_an_output_that_exists_is_refused_before_anything_is_lifted(capsys, monk
     def lifted(*arguments, **options):
         raise AssertionError("something was lifted")
 
-    monkeypatch.setattr("vcrt.api.lifting.lift_windows", lifted)
-    monkeypatch.setattr("vcrt.api.lifting.lift_theories", lifted)
+    monkeypatch.setattr("vcrt_clrs.lift.lift_windows", lifted)
+    monkeypatch.setattr("vcrt_proofwriter.lift.lift_theories", lifted)
     file = tmp_path / "theories.jsonl"
     file.write_text("{}\n")
     for material in (("clrs", "bubble_sort"), ("proofwriter", file)):

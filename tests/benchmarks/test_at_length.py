@@ -13,13 +13,13 @@ import torch
 
 from vcrt.orders import linear_extensions
 from vcrt.partial_orders import PartialOrder
-from vcrt.policy.backbone import load_backbone
-from vcrt.policy.prefix_tree import prefix_tree
-from vcrt.policy.scoring import score_prefixes
 from vcrt.records.policy_view import PointerRelation, PolicyRecord
 from vcrt.records.supervision import PosetRecord
-from vcrt.training.items import encode_items
-from vcrt.training.methods import METHODS, method
+from vcrt_train.policy.backbone import load_backbone
+from vcrt_train.policy.prefix_tree import prefix_tree
+from vcrt_train.policy.scoring import score_prefixes
+from vcrt_train.training.items import encode_items
+from vcrt_train.training.methods import METHODS, method
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "length"
 sys.path.insert(0, str(BENCHMARKS))

@@ -117,7 +117,7 @@ def test_the_results_are_of_these_designs_and_are_those_in_the_package() -> None
         {name: getattr(c, name) for name in bench.Cell.__slots__} for c in bench.cells()
     ]
     assert RESULTS["repetitions"] >= 500
-    packaged = ROOT / "src" / "vcrt" / "report" / "coverage.json"
+    packaged = ROOT / "train" / "src" / "vcrt_train" / "report" / "coverage.json"
     assert json.loads(packaged.read_text()) == RESULTS
 
 

@@ -17,12 +17,12 @@ import fetch_models  # noqa: E402
 import tables  # noqa: E402
 from report_contents import merged, to_json  # noqa: E402
 
-import vcrt  # noqa: E402
+import vcrt_train  # noqa: E402
 from one_process import in_this_process  # noqa: E402
 from vcrt.cli import main  # noqa: E402
-from vcrt.config_files import load_config  # noqa: E402
-from vcrt.report.analysis import analyse  # noqa: E402
-from vcrt.report.gather import gather  # noqa: E402
+from vcrt_train.config_files import load_config  # noqa: E402
+from vcrt_train.report.analysis import analyse  # noqa: E402
+from vcrt_train.report.gather import gather  # noqa: E402
 
 
 @pytest.mark.parametrize("part", experiment.PARTS)
@@ -104,7 +104,7 @@ def test_seeds_and_folds_make_the_report_of_one_experiment(tmp_path, monkeypatch
     tables.main()
     whole = tmp_path / "whole"
     config = load_config(overrides=experiment.settings_of(SMALL))
-    planned = vcrt.plan(
+    planned = vcrt_train.plan(
         tmp_path / "second" / "data",
         whole,
         methods=SMALL.methods,
@@ -114,8 +114,8 @@ def test_seeds_and_folds_make_the_report_of_one_experiment(tmp_path, monkeypatch
         search=results / "small-clrs" / "search.json",
     )
     with in_this_process():
-        vcrt.train(planned)
-        vcrt.evaluate(planned)
+        vcrt_train.train(planned)
+        vcrt_train.evaluate(planned)
     together = tables.finished(results, "small")
     one = gather(planned)
     of_clrs = merged([part for part in together if part.folds == ("clrs",)])

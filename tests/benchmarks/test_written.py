@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tiny_models import tiny_model
-from vcrt.policy.adapters import with_adapters
+from vcrt_train.policy.adapters import with_adapters
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "written"))
 

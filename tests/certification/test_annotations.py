@@ -20,7 +20,7 @@ from vcrt.certification.proportions import Proportion
 from vcrt.certification.replay_tree import Reached, ReplayTree
 from vcrt.certification.shards import replays_of
 from vcrt.environments.tool_calls import Call, Tool, episode_of_calls, operations_of
-from vcrt.report.annotation_words import annotation_document, declared_lines, summary_lines
+from vcrt.words.annotation_words import annotation_document, declared_lines, summary_lines
 
 NUM_EPISODES = 80
 

@@ -10,6 +10,7 @@ from math import factorial
 import pytest
 
 import vcrt
+import vcrt_train
 from any_environment import BOTH, LENGTHS
 from command_line import run
 from configs import config
@@ -193,9 +194,11 @@ def test_a_plan_on_items_without_anti_diamonds_is_refused(tmp_path, dataset):
     vcrt.verify(made, environments=both, jobs=1)
     assert made.manifest.num_all_legal(["free"]) == (12, 12)
     with pytest.raises(RunError, match="every order is legal") as caught:
-        vcrt.plan(made, tmp_path / "one", config=long_model(), runs=1)
+        vcrt_train.plan(made, tmp_path / "one", config=long_model(), runs=1)
     assert caught.value.where == "plans held out"
-    planned = vcrt.plan(made, tmp_path / "other", config=long_model(), runs=1, held_out=("free",))
+    planned = vcrt_train.plan(
+        made, tmp_path / "other", config=long_model(), runs=1, held_out=("free",)
+    )
     assert planned.plan.held_out == ("free",)
 
 

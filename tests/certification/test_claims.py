@@ -13,7 +13,7 @@ from vcrt.certification.proportions import Proportion, of_units
 from vcrt.certification.shards import replays_of
 from vcrt.environments.contract import Provenance
 from vcrt.environments.tool_calls import Call, episode_of_calls, operations_of
-from vcrt.report.annotation_words import (
+from vcrt.words.annotation_words import (
     annotation_document,
     pair_rows,
     summary_lines,

@@ -33,12 +33,12 @@ from vcrt.environments.cross_checks import replays_to_check
 from vcrt.environments.posets import below_of
 from vcrt.environments.relation_search import relations_of
 from vcrt.errors import MalformedInputError
-from vcrt.integrations.text import answer_text, is_certified
 from vcrt.orders import all_orders, linear_extensions
 from vcrt.partial_orders import PartialOrder
 from vcrt.randomness import generator
 from vcrt.records.dataset import load_items
-from vcrt.training.items import EncodedItem
+from vcrt_train.integrations.text import answer_text, is_certified
+from vcrt_train.training.items import EncodedItem
 
 SEEDS = range(40)
 
@@ -189,7 +189,7 @@ def ends_alike(made, order):
 
 def test_what_was_exported_is_evaluated_alike(frozen, monkeypatch):
     pytest.importorskip("datasets", reason="not installed: make test-integrations")
-    from vcrt.integrations.datasets import from_dataset, to_dataset
+    from vcrt_train.integrations.datasets import from_dataset, to_dataset
 
     dataset, _, sampled = frozen
     if not sampled:

@@ -15,7 +15,7 @@ from vcrt.certification.shards import difference_of, replays_of
 from vcrt.environments.call_logs import read_traces, same_output
 from vcrt.environments.conformance import validate_episodes
 from vcrt.environments.conformance_checks import DETERMINISTIC, SINGLE_STEPS
-from vcrt.environments.tool_calls import Span, call_method
+from vcrt.environments.tool_calls import Span
 from vcrt.environments.written import episode_of
 
 
@@ -206,16 +206,40 @@ def test_keys_that_are_sorted_leave_the_episode_as_it_was(lifted):
 
 
 def test_reset_gets_a_copy_of_what_the_log_begins_with(lifted):
-    class Shop(Desk):
-        def call(self, state, name, arguments):
-            return call_method(state, name, arguments)
-
-    lines = [{"initial": {"tea": 3, "rice": 1}}, {"name": "order", "arguments": {"item": "tea"}}]
+    # Sorted, so that nothing makes a new mapping for the order of its keys.
+    lines = [{"initial": {"rice": 1, "tea": 3}}, {"name": "order", "arguments": {"item": "tea"}}]
     run = lifted([*lines, {"name": "look", "arguments": {"item": "tea"}}])
     (window,) = run.windows
     before = window.episode.content_hash()
     (found,) = replays_of(Desk(), [window.episode])
     assert found.tree.replay((0, 1)).accepted
+    assert window.episode.content_hash() == before
+
+
+class Appends(vcrt.CallEnvironment):
+    """A tool that adds to the list that it is given."""
+
+    name = "appends"
+
+    def reset(self, initial):
+        return {"calls": 0}
+
+    def call(self, state, name, arguments):
+        arguments["rows"].append(0)
+        state["calls"] += 1
+        return len(arguments["rows"])
+
+
+def test_a_call_gets_a_copy_of_its_arguments(lifted):
+    run = lifted(
+        [{"name": "add", "arguments": {"rows": rows}} for rows in ([1], [1, 2])], Appends()
+    )
+    (window,) = run.windows
+    before = window.episode.content_hash()
+    (found,) = replays_of(Appends(), [window.episode])
+    for order in ((0, 1), (1, 0)):
+        replay = found.tree.replay(order)
+        assert [replay.output_of[step] for step in (0, 1)] == ["2", "3"]
     assert window.episode.content_hash() == before
 
 

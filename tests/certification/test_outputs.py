@@ -30,7 +30,7 @@ from vcrt.errors import VcrtError
 from vcrt.orders import linear_extensions
 from vcrt.randomness import generator
 from vcrt.records.certificate import certificate_document, read_certificate
-from vcrt.report.certificate_words import pair_title, relation_text
+from vcrt.words.certificate_words import pair_title, relation_text
 
 
 def kinds(outcome):

@@ -8,7 +8,7 @@ import pytest
 
 from command_line import refused, run
 from vcrt.environments.registry import environment_names
-from vcrt.training.methods import METHODS
+from vcrt_train.training.methods import METHODS
 
 
 def test_lists(capsys):

@@ -23,13 +23,13 @@ from one_process import in_this_process
 from vcrt.cli import main
 from vcrt.cli.main import after_interruption
 from vcrt.cli.progress import showing_progress
-from vcrt.protocol.experiment import load_sources, open_experiment, planned_dataset
-from vcrt.protocol.openings import openings_of_dataset
-from vcrt.protocol.planned_training import _train_job, _TrainJob
-from vcrt.protocol.scores import read_scores
+from vcrt.printable import counted
 from vcrt.records.dataset import load_items, open_dataset
-from vcrt.report.gather import gather
-from vcrt.report.wording import counted
+from vcrt_train.protocol.experiment import load_sources, open_experiment, planned_dataset
+from vcrt_train.protocol.openings import openings_of_dataset
+from vcrt_train.protocol.planned_training import _train_job, _TrainJob
+from vcrt_train.protocol.scores import read_scores
+from vcrt_train.report.gather import gather
 
 SCHEMAS = ("clrs", "proofwriter")
 METHODS = ("outcome-grpo", "canonical-grpo", "vcrt")
@@ -255,7 +255,7 @@ def test_nothing_is_overwritten(evaluated, capsys):
     for command in (
         ["certify", "--output", evaluated / "data"],
         ["plan", evaluated / "data", "--output", evaluated / "experiment"],
-        ["backbone", "pretrain", "--output", evaluated / "data"],
+        ["pretrain", "--output", evaluated / "data"],
     ):
         assert "not overwritten" in refused(capsys, *command)
     after = sorted((p, p.stat().st_mtime_ns) for p in evaluated.rglob("*") if p.is_file())
@@ -295,8 +295,9 @@ def test_training_opens_no_file_of_the_environment_that_it_holds_out(evaluated, 
     assert code == 0
     for view in ("audit", "policy"):
         (data / view / "clrs.jsonl.gz").unlink()
-    for run_of_plan in open_experiment(experiment).plan.runs:
-        _train_job(_TrainJob(experiment, run_of_plan))
+    plan = open_experiment(experiment).plan
+    for run_of_plan in plan.runs:
+        _train_job(_TrainJob(experiment, run_of_plan, code=plan.code))
     assert len(list(experiment.glob("runs/*/clrs/0/update-000004"))) == len(METHODS)
     message = refused(capsys, "evaluate", experiment)
     assert "not finished" in message
@@ -532,8 +533,8 @@ def lookup(name):
     return version(name)
 importlib.metadata.version = lookup
 from vcrt.cli import main
-from vcrt.protocol.experiment import load_sources, open_experiment, planned_dataset
-from vcrt.protocol.planned_training import _train_job, _TrainJob
+from vcrt_train.protocol.experiment import load_sources, open_experiment, planned_dataset
+from vcrt_train.protocol.planned_training import _train_job, _TrainJob
 main(sys.argv[1:])
 """
 
@@ -585,7 +586,7 @@ def test_help_is_quick_and_does_not_load_torch():
 def test_experiments_load_nothing_of_a_search_or_of_sharded_models():
     """What trains or reports on one processor has no use for it, and would wait for it."""
     code = (
-        "import sys, vcrt.api.experimenting, vcrt.report.page; "
+        "import sys, vcrt_train.api.experimenting, vcrt_train.report.page; "
         "print(sorted({'scipy.stats', 'torch.distributed.tensor'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -29,7 +29,7 @@ from vcrt.environments.registry import load_environment
 from vcrt.errors import DatasetError, UnknownNameError, VcrtError, VerifierFailure
 from vcrt.orders import all_orders
 from vcrt.records.certificate import certificate_document, document_text, read_certificate
-from vcrt.report.certificate_words import EXCLUSIONS, order_groups
+from vcrt.words.certificate_words import EXCLUSIONS, order_groups
 
 TOY = {"toy": toy.ToyEnvironment}
 VCRT = Path(sys.executable).with_name("vcrt")

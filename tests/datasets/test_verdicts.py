@@ -13,7 +13,7 @@ from vcrt.errors import DatasetError, UnavailableError
 from vcrt.partial_orders import PartialOrder, legal_prefixes
 from vcrt.records.dataset import load_items
 from vcrt.records.supervision import PosetRecord
-from vcrt.training.items import EncodedItem
+from vcrt_train.training.items import EncodedItem
 
 ITS_VERSIONS = posets.Posets().versions()
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from vcrt.environments.partial_imports import Distribution
 from vcrt.errors import UnavailableError
-
-SOURCE = Path(__file__).parents[2] / "src"
 
 
 @pytest.fixture
@@ -56,26 +51,3 @@ def test_what_is_missing_is_named_with_its_remedy(package) -> None:
         with pytest.raises(UnavailableError) as caught:
             wrong.folder()
         assert caught.value.remedy == wrong.install_command
-
-
-@pytest.mark.parametrize("name", ["bfcl", "agentdojo"])
-def test_simulators_bring_no_client_of_a_model(name) -> None:
-    distribution = {"bfcl": "bfcl_eval", "agentdojo": "agentdojo"}[name]
-    pytest.importorskip(distribution, reason=f"{distribution} is not installed")
-    classes = {"bfcl": "BfclEnvironment", "agentdojo": "AgentDojoEnvironment"}
-    code = f"""
-import sys
-from vcrt.environments.{name}.environment import {classes[name]} as Environment
-Environment().versions(), Environment().trajectories()
-heavy = ("openai", "anthropic", "cohere", "google.genai", "tenacity", "deepdiff", "torch")
-own = [name for name in sys.modules if name.startswith("{distribution}.")]
-print([name for name in heavy if name in sys.modules] + own)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(SOURCE)},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == "[]"

@@ -1,4 +1,4 @@
-"""Dependencies point one way: each folder imports from those to its left and from the common foundations."""
+"""Dependencies point one way: members import the engine, and each folder imports from those to its left."""
 
 from __future__ import annotations
 
@@ -6,58 +6,86 @@ import ast
 import re
 from pathlib import Path
 
-SOURCE = Path(__file__).parents[2] / "src" / "vcrt"
-FLOW = (
-    "environments",
-    "certification",
-    "records",
-    "datasets",
-    "policy",
-    "objective",
-    "training",
-    "integrations",
-    "protocol",
-    "report",
-    "api",
-    "cli",
-)
-FOUNDATIONS = {
-    *("call_record", "workers"),
-    *(
-        "config",
-        "config_files",
-        "documents",
-        "errors",
-        "hashing",
-        "jobs",
-        "limits",
-        "memory",
-        "orders",
-        "partial_orders",
-    ),
-    *("printable", "process_marks", "processes", "progress", "randomness", "storage"),
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "vcrt"
+TRAIN = ROOT / "train" / "src" / "vcrt_train"
+ENVIRONMENTS = {
+    path.parents[1].name: path for path in sorted(ROOT.glob("environments/*/src/vcrt_*"))
 }
+#: Every package, by its top-level name.
+PACKAGES = {path.name: path for path in (SOURCE, TRAIN, *ENVIRONMENTS.values())}
+#: The folders of the engine and of training, from left to right.
+FLOWS = {
+    "vcrt": ("environments", "certification", "records", "datasets", "words", "api", "cli"),
+    "vcrt_train": (
+        "policy",
+        "objective",
+        "training",
+        "integrations",
+        "protocol",
+        "report",
+        "api",
+        "cli",
+    ),
+}
+FOUNDATIONS = {
+    "vcrt": {
+        *(
+            "call_record",
+            "documents",
+            "errors",
+            "hashing",
+            "jobs",
+            "lazy",
+            "limits",
+            "memory",
+            "orders",
+        ),
+        *("partial_orders", "plugins", "printable", "process_marks", "processes", "progress"),
+        *("randomness", "storage", "workers"),
+    },
+    "vcrt_train": {"config", "config_files"},
+}
+#: What stands beside the folders and puts them together.
+TOPS = {"__init__", "__main__", "diagnosis"}
 #: Pure rooms: functions on values and arrays, without files, processes or clocks.
 PURE = (
-    "orders.py",
-    "objective",
-    "integrations/orbit_credit.py",
-    "integrations/orbit_rows.py",
-    "integrations/text.py",
-    "protocol/crossed.py",
-    "protocol/statistics.py",
-    "certification/annotations.py",
-    "certification/certificates.py",
-    "certification/conditions.py",
-    "certification/lattice.py",
-    "certification/long_episodes.py",
-    "certification/pairs.py",
-    "certification/proportions.py",
-    "certification/reduction.py",
-    "certification/replay_tree.py",
-    "certification/sampling.py",
+    SOURCE / "orders.py",
+    *(
+        SOURCE / "certification" / name
+        for name in (
+            "annotations.py",
+            "certificates.py",
+            "conditions.py",
+            "lattice.py",
+            "long_episodes.py",
+            "pairs.py",
+            "proportions.py",
+            "reduction.py",
+            "replay_tree.py",
+            "sampling.py",
+        )
+    ),
+    *(
+        TRAIN / name
+        for name in (
+            "objective",
+            "integrations/orbit_credit.py",
+            "integrations/orbit_rows.py",
+            "integrations/text.py",
+            "protocol/crossed.py",
+            "protocol/statistics.py",
+        )
+    ),
 )
 EFFECTS = {"os", "subprocess", "pathlib", "shutil", "tempfile", "time", "random", "socket"}
+
+
+def files():
+    """Every module of every package."""
+    found = [path for package in PACKAGES.values() for path in sorted(package.rglob("*.py"))]
+    assert len(found) > 400
+    return found
 
 
 def imports(path):
@@ -70,30 +98,55 @@ def imports(path):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def rooms(path):
-    """The rooms of this package that a file imports from."""
-    for name in imports(path):
-        parts = name.split(".")
-        if parts[0] == "vcrt" and len(parts) > 1:
-            yield parts[1]
-
-
 def test_every_import_points_to_the_left():
-    files = sorted(SOURCE.rglob("*.py"))
-    assert len(files) > 80
-    for path in files:
-        room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-        for other in rooms(path):
-            if room in FOUNDATIONS:
-                assert other in FOUNDATIONS, f"{path}: a foundation imports {other}"
-            elif room in FLOW and other in FLOW:
-                assert FLOW.index(other) <= FLOW.index(room), f"{path} imports {other}"
-            else:
-                assert (
-                    other in FOUNDATIONS
-                    or other == "__version__"
-                    or room in ("__init__", "__main__")
+    for package, flow in FLOWS.items():
+        source, foundations = PACKAGES[package], FOUNDATIONS[package]
+        for path in sorted(source.rglob("*.py")):
+            room = path.relative_to(source).parts[0].removesuffix(".py")
+            if room in TOPS:
+                continue
+            assert room in flow or room in foundations, f"{path}: neither a room nor a foundation"
+            for name in imports(path):
+                top, _, rest = name.partition(".")
+                other = rest.partition(".")[0]
+                if top != package or other in ("", "__version__"):
+                    continue
+                if room in foundations:
+                    assert other in foundations, f"{path}: a foundation imports {other}"
+                else:
+                    is_left = other in flow and flow.index(other) <= flow.index(room)
+                    assert other in foundations or is_left, f"{path} imports {other}"
+
+
+def test_the_engine_imports_no_member():
+    for path in SOURCE.rglob("*.py"):
+        found = [name for name in imports(path) if name.partition(".")[0].startswith("vcrt_")]
+        assert not found, f"{path} imports {found}"
+
+
+def test_members_import_the_engine_and_themselves():
+    assert {*ENVIRONMENTS} == {"clrs", "django", "lean", "proofwriter", "rocq", "toolbench"}
+    for package, folder in PACKAGES.items():
+        for path in folder.rglob("*.py"):
+            for name in imports(path):
+                top, *rest = name.split(".")
+                if not re.fullmatch(r"vcrt(_\w+)?", top) or top == package:
+                    continue
+                assert top == "vcrt", f"{path} imports {name}"
+                assert not any(part[:1] == "_" and part[:2] != "__" for part in rest), (
+                    f"{path} imports {name}, which is private"
                 )
+
+
+def test_no_verifier_is_named_in_the_engine():
+    """By an import or a string: its words about an environment stand in that one's folder."""
+    allowed = {SOURCE / "plugins.py", SOURCE / "environments" / "registry.py"}
+    for path in sorted(SOURCE.rglob("*.py")):
+        if path in allowed:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                assert node.value not in ENVIRONMENTS, f"{path}:{node.lineno}: {node.value!r}"
 
 
 #: What runs a verifier or waits for one that runs: what lies in files is read and derived without any.
@@ -119,27 +172,15 @@ def test_records_run_no_verifier():
     assert any(name.startswith(refused) for name in seen)
 
 
-def test_environments_do_not_know_each_other():
-    folder = SOURCE / "environments"
-    names = {path.name for path in folder.iterdir() if path.is_dir()} - {"__pycache__"}
-    assert names == {"agentdojo", "bfcl", "clrs", "django", "lean", "proofwriter", "rocq"}
-    for name in names:
-        for path in (folder / name).rglob("*.py"):
-            for imported in imports(path):
-                parts = imported.split(".")
-                assert parts[:2] != ["vcrt", "environments"] or parts[2] not in names - {name}
-
-
 def test_pure_rooms_have_no_effects():
-    for room in PURE:
-        place = SOURCE / room
+    for place in PURE:
         for path in [place] if place.is_file() else sorted(place.rglob("*.py")):
             found = {name.split(".")[0] for name in imports(path)} & EFFECTS
             assert not found, f"{path} imports {found}"
 
 
 def test_nothing_unpickles_or_evaluates():
-    for path in SOURCE.rglob("*.py"):
+    for path in files():
         tree = ast.parse(path.read_text(encoding="utf-8"))
         names = {
             n.func.id
@@ -169,7 +210,7 @@ UNPICKLERS = {
 
 def test_no_file_brings_code():
     """No unpickling, no code from text, no code of a model's folder, in calls and in options."""
-    for path in SOURCE.rglob("*.py"):
+    for path in files():
         tree = ast.parse(path.read_text(encoding="utf-8"))
         found = {name.split(".")[0] for name in imports(path)} & UNPICKLERS
         # It compares what marshal writes, and reads nothing back.
@@ -200,7 +241,7 @@ def test_no_file_brings_code():
 def test_the_rule_against_code_sees_an_offender(tmp_path, monkeypatch):
     for offence in ("import pickle", "x = eval('1')", "f(trust_remote_code=True)", "torch.load(p)"):
         (tmp_path / "module.py").write_text(offence)
-        monkeypatch.setitem(globals(), "SOURCE", tmp_path)
+        monkeypatch.setitem(globals(), "files", lambda: [tmp_path / "module.py"])
         try:
             test_no_file_brings_code()
         except AssertionError:
@@ -213,6 +254,6 @@ NO_VERBS = {"A", "An", "Every", "How", "It", "One", "That", "The", "These", "Wha
 
 
 def test_modules_say_first_what_they_do():
-    for path in SOURCE.rglob("*.py"):
+    for path in files():
         said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "The"
         assert said.split()[0] not in NO_VERBS, f"{path}: {said[:60]}"

@@ -17,8 +17,8 @@ import fault_injection  # noqa: E402
 from crash_targets import TEXT, append_one, publish_one  # noqa: E402
 from vcrt.certification.store import IDENTITY, LOCK, refuse_foreign, remove_store  # noqa: E402
 from vcrt.errors import DatasetError, RunError  # noqa: E402
-from vcrt.protocol import ledger as ledgers  # noqa: E402
-from vcrt.protocol.ledger import Ledger  # noqa: E402
+from vcrt.records import ledger as ledgers  # noqa: E402
+from vcrt.records.ledger import Ledger  # noqa: E402
 from vcrt.storage import alone_in, publish_directory, write_file  # noqa: E402
 
 REASON = fault_injection.why_not()

@@ -9,12 +9,14 @@ import os
 import re
 import shlex
 import sys
+from dataclasses import replace
 from importlib import import_module
 from typing import get_args
 
 import pytest
 
 import vcrt
+from command_functions import COMMANDS, PACKAGES
 from documentation import (
     DOCS,
     PAGES,
@@ -30,10 +32,10 @@ from documentation import (
     text_of,
 )
 from vcrt.certification.certificates import ExclusionKind
-from vcrt.config import ObjectiveConfig
-from vcrt.config_files import load_config, preset_names
-from vcrt.objective.clipped_loss import MAX_LOG_RATIO
-from vcrt.training.methods import METHODS
+from vcrt_train.config import ObjectiveConfig
+from vcrt_train.config_files import load_config, preset_names
+from vcrt_train.objective.clipped_loss import MAX_LOG_RATIO
+from vcrt_train.training.methods import METHODS
 
 TEXTS = {name_of(path): path.read_text(encoding="utf-8") for path in PAGES}
 BESIDE = ("README.md", "CONTRIBUTING.md", "examples/sqlite_changes/README.md")
@@ -79,15 +81,17 @@ def test_links_and_pictures_lead_somewhere(page):
 
 @pytest.mark.parametrize("page", ALL_TEXTS)
 def test_files_that_are_named_exist(page):
-    for path in re.findall(r"`((?:src|tests|docs|examples|benchmarks)/[\w./-]+)`", ALL_TEXTS[page]):
+    for path in re.findall(
+        r"`((?:src|train|environments|tests|docs|examples|benchmarks)/[\w./-]+)`", ALL_TEXTS[page]
+    ):
         assert (ROOT / path).exists() or ((DOCS / page).parent / path).exists(), path
 
 
 def test_the_files_of_the_architecture_exist():
     """Those that stand without their folder too."""
     for row in re.findall(r"^\| .* \|$", TEXTS["architecture.md"], re.MULTILINE):
-        folders = [(ROOT / path).parent for path in re.findall(r"`(src/[\w./-]+)`", row)]
-        folders += [ROOT / path for path in re.findall(r"`(src/[\w./-]+/)`", row)]
+        folders = [(ROOT / path).parent for path in re.findall(r"`((?:\w+/)*src/[\w./-]+)`", row)]
+        folders += [ROOT / path for path in re.findall(r"`((?:\w+/)*src/[\w./-]+/)`", row)]
         for name in re.findall(r"`(\w+\.py)`", row):
             assert any((folder / name).exists() for folder in folders), name
 
@@ -101,22 +105,24 @@ def test_names_that_are_referred_to_exist(page):
 
 
 def test_a_name_that_does_not_exist_is_found():
-    assert exists("vcrt.config.ObjectiveConfig.clip")
-    assert not exists("vcrt.config.ObjectiveConfig.clop")
+    assert exists("vcrt_train.config.ObjectiveConfig.clip")
+    assert not exists("vcrt_train.config.ObjectiveConfig.clop")
     assert not exists("vcrt.configs")
     assert not exists("vcrt.orders.orbit_of.missing")
 
 
 def test_the_reference_has_the_whole_public_surface():
     page = TEXTS["api/vcrt.md"]
-    shown = re.findall(r"^.. autofunction:: vcrt\.(\w+)$", page, re.MULTILINE)
+    shown = re.findall(r"^.. autofunction:: vcrt\w*\.(\w+)$", page, re.MULTILINE)
     shown += [name.rpartition(".")[2] for name in references(page.partition("What else")[2])]
-    assert sorted(shown) == sorted(vcrt.__all__)
+    assert sorted(shown) == sorted(name for package in PACKAGES for name in package.__all__)
 
 
 def test_each_equation_has_its_function():
     """Every function of the objective's own table stands on the page of mathematics, and every equation has a name."""
-    table = ast.get_docstring(ast.parse((ROOT / "src/vcrt/objective/__init__.py").read_text()))
+    table = ast.get_docstring(
+        ast.parse((ROOT / "train/src/vcrt_train/objective/__init__.py").read_text())
+    )
     functions = re.findall(r":func:`([\w.]+)`", table or "")
     assert len(functions) >= 12
     assert set(functions) <= set(references(TEXTS["mathematics.md"]))
@@ -124,7 +130,7 @@ def test_each_equation_has_its_function():
     assert len(sections) >= 14
     for section in sections:
         after = section.partition("```")[2]
-        assert "`vcrt." in after or "form a diamond" in after or "notebooks/" in after
+        assert "`vcrt" in after or "form a diamond" in after or "notebooks/" in after
 
 
 def stubbed(run):
@@ -144,18 +150,13 @@ def parsed(monkeypatch, tmp_path):
     (tmp_path / "wide.toml").write_text(settings, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     module = import_module("vcrt.cli.main")
-    stubs = {name: stubbed(run) for name, run in module.COMMANDS.items()}
-    monkeypatch.setattr(module, "COMMANDS", stubs)
+    stubs = {name: replace(one, run=stubbed(one.run)) for name, one in COMMANDS.items()}
+    monkeypatch.setattr(module, "command_named", stubs.__getitem__)
     # The kinds of `lift` are commands of their own, which end where they would begin.
-    for name in (
-        "lift_log",
-        "lift_django",
-        "lift_lean",
-        "lift_rocq",
-        "lift_proofwriter",
-        "lift_clrs",
-    ):
-        monkeypatch.setattr(vcrt, name, lambda *arguments, **options: sys.exit(0))
+    for package in PACKAGES:
+        for name in package.__all__:
+            if name.startswith("lift_"):
+                monkeypatch.setattr(package, name, lambda *arguments, **options: sys.exit(0))
 
     def parse(arguments):
         try:
@@ -273,7 +274,7 @@ def test_a_code_host_renders_what_the_readme_links(page):
         "```bash\n$ vcrt\n```\n",
         "```python\n>>> 1\n```\n",
         ":::{note}\n",
-        "see {py:func}`vcrt.plan`",
+        "see {py:func}`vcrt_train.plan`",
         "$$\nx\n$$ (label)\n",
         "a set $\\{x\\}$",
     ],
@@ -300,7 +301,9 @@ def test_links_to_headings_lead_to_one(page):
 def test_the_settings_beside_trl_s_are_those_of_the_class():
     (given,) = (
         node
-        for node in ast.parse((ROOT / "src/vcrt/integrations/trl/config.py").read_text()).body
+        for node in ast.parse(
+            (ROOT / "train/src/vcrt_train/integrations/trl/config.py").read_text()
+        ).body
         if isinstance(node, ast.ClassDef) and node.name == "OrbitGRPOConfig"
     )
     defaults = {
@@ -327,7 +330,7 @@ def test_the_values_that_the_paper_does_not_print_are_the_defaults():
 
 
 def test_where_ratios_are_cut_is_said_where_they_are_defined():
-    said = f"vcrt.objective.clipped_loss.MAX_LOG_RATIO` = {MAX_LOG_RATIO:g} is cut"
+    said = f"vcrt_train.objective.clipped_loss.MAX_LOG_RATIO` = {MAX_LOG_RATIO:g} is cut"
     ratios = TEXTS["mathematics.md"].partition(r"\rho_i^{\mathcal{O}}(\theta) =")[2]
     ratios = ratios.partition(r"\mathcal{L}_{\mathrm{orbit}} =")[0]
     assert said in ratios.replace("\n", " ")

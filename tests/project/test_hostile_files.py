@@ -25,10 +25,6 @@ from vcrt.certification.shard_results import FirstReplay, SecondReplay
 from vcrt.datasets.freezing import make_dataset
 from vcrt.documents import is_plain_name, strict_json
 from vcrt.environments.contract import Episode, Operation, Provenance
-from vcrt.environments.lean.program import read_program
-from vcrt.environments.proofwriter import files
-from vcrt.environments.proofwriter.files import Refused, read_rows
-from vcrt.environments.proofwriter.theory import MAX_TERM, is_term
 from vcrt.errors import (
     BackboneError,
     ConfigError,
@@ -38,21 +34,31 @@ from vcrt.errors import (
     VcrtError,
 )
 from vcrt.hashing import file_digest, json_digest, sha256_hex
-from vcrt.policy.backbone import EMBEDDED_DIRECTORY, load_backbone, verify_lock
-from vcrt.policy.locking import make_lock, model_files, read_lock
-from vcrt.policy.reference import EMBEDDED, backbone_reference
-from vcrt.protocol.experiment import create_experiment
-from vcrt.protocol.ledger import Ledger
-from vcrt.protocol.plan import PLAN_FILE, Plan, make_plan, read_plan
-from vcrt.protocol.search import FORMAT, Search, Trial, read_search, settings_of_trial
 from vcrt.records import audit
 from vcrt.records.audit import certified_from_row
 from vcrt.records.dataset import open_dataset, read_audit
+from vcrt.records.ledger import Ledger
 from vcrt.records.manifest import Manifest
 from vcrt.records.policy_view import record_from_json, record_of_json
 from vcrt.records.relation_records import read_relation_record
-from vcrt.training.checkpoint import METRICS, TRAINER, WEIGHTS, load_checkpoint, save_checkpoint
-from vcrt.training.update import new_state
+from vcrt_lean.program import read_program
+from vcrt_proofwriter import files
+from vcrt_proofwriter.files import Refused, read_rows
+from vcrt_proofwriter.theory import MAX_TERM, is_term
+from vcrt_train.policy.backbone import EMBEDDED_DIRECTORY, load_backbone, verify_lock
+from vcrt_train.policy.locking import make_lock, model_files, read_lock
+from vcrt_train.policy.reference import EMBEDDED, backbone_reference
+from vcrt_train.protocol.experiment import create_experiment
+from vcrt_train.protocol.plan import PLAN_FILE, Plan, make_plan, read_plan
+from vcrt_train.protocol.search import FORMAT, Search, Trial, read_search, settings_of_trial
+from vcrt_train.training.checkpoint import (
+    METRICS,
+    TRAINER,
+    WEIGHTS,
+    load_checkpoint,
+    save_checkpoint,
+)
+from vcrt_train.training.update import new_state
 
 DEEP = "[" * 100_000 + "]" * 100_000
 #: Texts that are no JSON for a reader that is strict, or none that it can bear.
@@ -231,7 +237,7 @@ def test_a_search_that_claims_to_be_endless_is_refused_at_once(tmp_path):
         values = {
             "format": FORMAT, "root_hash": "r", "backbone": EMBEDDED, "backbone_digest": "d", "methods": ("vcrt",),
             "definitions": {}, "held_out": ("a",), "num_trials": 1, "seed": 0,
-            "learning_rate": 1e-3, "config": {}, "code": "c", "trials": (trial,),
+            "learning_rate": 1e-3, "config": {}, "code": {"vcrt": "c"}, "trials": (trial,),
         }  # fmt: skip
         search = Search(**{**values, **change})
         value = {"search": search.model_dump(mode="json"), "digest": search.digest}

@@ -6,7 +6,8 @@ import ast
 import re
 from pathlib import Path
 
-SOURCE = Path(__file__).parents[2] / "src" / "vcrt"
+ROOT = Path(__file__).parents[2]
+SOURCES = [ROOT / "src", ROOT / "train" / "src", *ROOT.glob("environments/*/src")]
 #: A noun in the plural right after a number, maybe behind an adjective.
 PLURAL = re.compile(r" (?:[a-z-]+ )?[a-z-]+[^sui\W]s\b")
 #: What ends like a plural and is none.
@@ -59,8 +60,9 @@ def test_the_search_finds_what_it_is_for():
 
 def test_no_text_counts_one_things():
     found = {
-        str(path.relative_to(SOURCE)): texts
-        for path in sorted(SOURCE.rglob("*.py"))
+        str(path.relative_to(ROOT)): texts
+        for source in SOURCES
+        for path in sorted(source.rglob("*.py"))
         if (texts := suspicious(ast.parse(path.read_text(encoding="utf-8"))))
     }
     assert found == {}

@@ -1,4 +1,4 @@
-"""`import vcrt`: small, quick, typed, and the same from release to release."""
+"""`import vcrt`, and its members: small, quick, typed, and the same from release to release."""
 
 from __future__ import annotations
 
@@ -15,18 +15,22 @@ from pathlib import Path
 import pytest
 
 import vcrt
-from command_functions import FUNCTIONS
+from command_functions import FUNCTIONS, PACKAGES
 
 FROZEN = Path(__file__).parents[1] / "support" / "public_api.json"
-SOURCE = Path(vcrt.__file__)
 ROOT = Path(__file__).parents[2]
+NAMES = [(package, name) for package in PACKAGES for name in package.__all__]
 
 
-def surface() -> dict[str, str]:
-    """Each public name with its signature, or with what kind of thing it is."""
+def surface() -> dict[str, dict[str, str]]:
+    """Each public name of each package with its signature, or with what kind of thing it is."""
+    return {package.__name__: surface_of(package) for package in PACKAGES}
+
+
+def surface_of(package) -> dict[str, str]:
     found = {}
-    for name in vcrt.__all__:
-        thing = getattr(vcrt, name)
+    for name in package.__all__:
+        thing = getattr(package, name)
         if inspect.isclass(thing):
             fields = getattr(thing, "__dataclass_fields__", {})
             found[name] = f"class({', '.join(fields)})"
@@ -40,8 +44,9 @@ def test_the_public_surface_is_frozen():
     assert surface() == json.loads(FROZEN.read_text(encoding="utf-8"))
 
 
-def test_what_is_promised_to_type_checkers_is_what_is_loaded():
-    tree = ast.parse(SOURCE.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("package", PACKAGES)
+def test_what_is_promised_to_type_checkers_is_what_is_loaded(package):
+    tree = ast.parse(Path(package.__file__).read_text(encoding="utf-8"))
     (block,) = (n for n in tree.body if isinstance(n, ast.If))
     promised = {
         alias.name: node.module
@@ -49,14 +54,19 @@ def test_what_is_promised_to_type_checkers_is_what_is_loaded():
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    assert promised == vcrt._PLACE_OF
-    assert sorted(promised) == vcrt.__all__
-    assert set(vcrt.__all__) <= set(dir(vcrt))
+    assert promised == package._PLACE_OF
+    assert sorted(promised) == package.__all__
+    assert set(package.__all__) <= set(dir(package))
 
 
-@pytest.mark.parametrize("name", vcrt.__all__)
-def test_every_public_name_is_documented(name):
-    text = inspect.getdoc(getattr(vcrt, name)) or ""
+def test_no_name_is_public_in_two_packages():
+    names = [name for _, name in NAMES]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(("package", "name"), NAMES)
+def test_every_public_name_is_documented(package, name):
+    text = inspect.getdoc(getattr(package, name)) or ""
     assert len(text) > 30, name
     assert not text.startswith(f"{name}("), "a generated docstring"
 
@@ -72,9 +82,11 @@ COMMANDS = {name for names in FUNCTIONS.values() for name in names}
 RETURNED = {"Dataset", "Experiment", "Item", "CertifiedEpisode", "Exclusion", "Environment"}
 
 
-@pytest.mark.parametrize("name", sorted(set(vcrt.__all__) - RETURNED - COMMANDS))
-def test_every_public_name_has_an_example_that_runs(name):
-    thing = getattr(vcrt, name)
+@pytest.mark.parametrize(
+    ("package", "name"), [one for one in NAMES if one[1] not in RETURNED | COMMANDS]
+)
+def test_every_public_name_has_an_example_that_runs(package, name):
+    thing = getattr(package, name)
     found = doctest.DocTestFinder(recurse=False).find(
         thing, name, globs=vars(importlib.import_module(thing.__module__)).copy()
     )
@@ -82,17 +94,19 @@ def test_every_public_name_has_an_example_that_runs(name):
     for test in examples:
         assert doctest.DocTestRunner().run(test).failed == 0
     code = "\n".join(EXECUTED)
-    assert examples or re.search(rf"\bvcrt\.{name}\b|import [^\n]*\b{name}\b", code)
+    assert examples or re.search(rf"\b{package.__name__}\.{name}\b|import [^\n]*\b{name}\b", code)
 
 
 #: What imports a library that the tests do without, or that wants settings of its own first.
-APART = ("vcrt.integrations.", "vcrt.environments.django.")
+APART = ("vcrt_train.integrations.", "vcrt_django.")
 
 
 def test_every_example_in_a_docstring_gives_what_it_shows():
     ran = 0
-    for path in sorted(SOURCE.parent.rglob("*.py")):
-        name = ".".join(path.relative_to(SOURCE.parents[1]).with_suffix("").parts)
+    sources = [ROOT / "src", ROOT / "train" / "src", *ROOT.glob("environments/*/src")]
+    for path in sorted(path for source in sources for path in source.rglob("*.py")):
+        (source,) = (source for source in sources if path.is_relative_to(source))
+        name = ".".join(path.relative_to(source).with_suffix("").parts)
         if ">>> " not in path.read_text(encoding="utf-8") or name.startswith(APART):
             continue
         module = importlib.import_module(name.removesuffix(".__init__"))
@@ -108,7 +122,8 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_importing_it_loads_nothing_heavy():
-    code = "import sys, vcrt; print(sorted({name.split('.')[0] for name in sys.modules}))"
+    names = ", ".join(package.__name__ for package in PACKAGES)
+    code = f"import sys, {names}; print(sorted({{name.split('.')[0] for name in sys.modules}}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(ast.literal_eval(done.stdout))
     assert not loaded & {"torch", "numpy", "pyarrow", "transformers", "pydantic", "rich", "tyro"}

@@ -46,28 +46,38 @@ def test_a_lock_has_the_versions_of_the_constraints(path):
 
 
 def test_the_lock_has_every_dependency_of_the_project_but_pytorch():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    files = [ROOT / "pyproject.toml", *(ROOT / name / "pyproject.toml" for name in lock.MEMBERS)]
+    projects = [tomllib.loads(file.read_text())["project"] for file in files]
     extras = {"dev": ["dev", "sign"], "clusters": ["ray", "dask"], "bench": ["bench"]}
-    extras["integrations"] = ["trl", "verifiers", "mcp"]
+    extras["integrations"] = ["trl", "verifiers", "mcp", "django"]
     extras["pages"] = ["browser", "docs"]
     for path in LOCKS:
         if path.stem == "release":
             continue
-        needed = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
-        for extra in extras[path.stem]:
-            needed += project["optional-dependencies"][extra]
+        needed = [one for project in projects for one in project["dependencies"]]
+        for extra in ["dev", *extras[path.stem]]:
+            found = [
+                p["optional-dependencies"].get(extra, [])
+                for p in projects
+                if "optional-dependencies" in p
+            ]
+            assert any(found), extra
+            needed += [one for some in found for one in some]
         names = {re.match(r"[A-Za-z0-9_.-]+", one)[0].lower().replace("_", "-") for one in needed}
-        assert names - set(packages(path)) == {"torch"}
+        assert names - set(packages(path)) == {"torch", "vcrt"}
         assert {"agentdojo", "bfcl-eval", "dm-clrs"} <= set(packages(path))
 
 
 @pytest.mark.slow
 def test_two_builds_of_the_package_have_the_same_bytes(tmp_path):
-    wheel, sdist = distributions.build_twice(tmp_path)
+    wheel, sdist, train, *others = distributions.build_twice(tmp_path)
+    assert len(others) == 2 * len(lock.MEMBERS) - 1
     assert wheel.name.endswith("-py3-none-any.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert "vcrt/py.typed" in names
-    assert "vcrt/report/page.html.jinja" in names
+    assert {name.split("/")[-1] for name in names} >= {"LICENSE", "NOTICE"}
+    names = zipfile.ZipFile(train).namelist()
+    assert "vcrt_train/report/page.html.jinja" in names
     assert {name.split("/")[-1] for name in names} >= {"LICENSE", "NOTICE", "model.safetensors"}
     with tarfile.open(sdist) as archive:
         inside = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}

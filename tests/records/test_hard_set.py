@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 
 from vcrt.cli.main import main
-from vcrt.policy.backbone import load_backbone
-from vcrt.protocol.anonymity.material import read_probed_records
-from vcrt.protocol.anonymity.probe import probe_records
 from vcrt.records.certificate import read_certificate
 from vcrt.records.dataset import open_dataset
-from vcrt.report.task import chance, chance_text, task_text
+from vcrt_research.anonymity.material import read_probed_records
+from vcrt_research.anonymity.probe import probe_records
+from vcrt_train.policy.backbone import load_backbone
+from vcrt_train.report.task import chance, chance_text, task_text
 
 SCHEMAS = ("proofwriter/ground_poset", "proofwriter/sweep_poset")
 HARD = ("--relations", "reduced", "--commutations", "omitted", "--distractors", "2")

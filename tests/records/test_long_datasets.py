@@ -35,8 +35,8 @@ from vcrt.records.policy_view import LARGE_POOL
 from vcrt.records.record_form import PLAIN_FORM
 from vcrt.records.sealing.integrity import require_integrity
 from vcrt.records.supervision import PosetRecord
-from vcrt.report.certificate_words import relation_lines
-from vcrt.report.data_words import evidence_sentences, is_sampled
+from vcrt.words.certificate_words import relation_lines
+from vcrt.words.evidence_words import evidence_sentences, is_sampled
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,6 @@ import pytest
 from language_models import byte_level_tokenizer
 from vcrt.certification.relations import OperationRelation
 from vcrt.errors import BackboneError, MalformedInputError, TooLargeError
-from vcrt.policy.pointers import choose_pointers
-from vcrt.policy.text import TextEncoder, TextForm
-from vcrt.policy.tokenizer import embedded_tokenizer, encode_record, num_pointers
 from vcrt.randomness import generator
 from vcrt.records.policy_view import (
     LARGE_POOL,
@@ -24,6 +21,9 @@ from vcrt.records.policy_view import (
 )
 from vcrt.records.record_form import RecordForm
 from vcrt.records.relation_records import RelationRecord, with_pointers
+from vcrt_train.policy.pointers import choose_pointers
+from vcrt_train.policy.text import TextEncoder, TextForm
+from vcrt_train.policy.tokenizer import embedded_tokenizer, encode_record, num_pointers
 
 SIXTEEN = PolicyRecord(
     record_id="never rendered",

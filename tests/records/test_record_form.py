@@ -24,8 +24,6 @@ from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import DatasetError, MalformedInputError
 from vcrt.hashing import canonical_json
 from vcrt.orders import linear_extensions, transitive_closure
-from vcrt.protocol.anonymity.material import ProbedRecord, read_probed_records
-from vcrt.protocol.anonymity.views import prompt_words, row_words
 from vcrt.randomness import generator
 from vcrt.records.anonymise import anonymise, supervise
 from vcrt.records.dataset import load_items, open_dataset, read_policy_records
@@ -37,6 +35,8 @@ from vcrt.records.policy_view import (
     render,
 )
 from vcrt.records.record_form import PLAIN_FORM, RecordForm
+from vcrt_research.anonymity.material import ProbedRecord, read_probed_records
+from vcrt_research.anonymity.views import prompt_words, row_words
 
 HARD = RecordForm(relations="reduced", commutations="omitted", distractors=2)
 FORMS = st.builds(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vcrt.environments.clrs.environment import ClrsEnvironment
+from vcrt_clrs.environment import ClrsEnvironment
 
 
 class SameVersions(ClrsEnvironment):

@@ -10,16 +10,16 @@ from vcrt.certification.relations import OperationRelation
 from vcrt.certification.replay_tree import EpisodeReplays, ReplayTree
 from vcrt.environments.contract import Episode, Operation, Provenance, Versions
 from vcrt.orders import all_orders
-from vcrt.protocol.anonymity.auc import cross_validated_auc
-from vcrt.protocol.anonymity.hidden import HIDDEN_VIEWS, hidden_features
-from vcrt.protocol.anonymity.material import ProbedRecord
-from vcrt.protocol.anonymity.probe import penalty
-from vcrt.protocol.anonymity.tasks import make_task
-from vcrt.protocol.anonymity.views import row_order_features, word_features
 from vcrt.randomness import generator
 from vcrt.records.anonymise import anonymise
 from vcrt.records.dataset import policy_row
 from vcrt.records.policy_view import PointerRelation, PolicyRecord
+from vcrt_research.anonymity.auc import cross_validated_auc
+from vcrt_research.anonymity.hidden import HIDDEN_VIEWS, hidden_features
+from vcrt_research.anonymity.material import ProbedRecord
+from vcrt_research.anonymity.probe import penalty
+from vcrt_research.anonymity.tasks import make_task
+from vcrt_research.anonymity.views import row_order_features, word_features
 
 VERSIONS = Versions(environment="made", adapter="1", canonicalizer="1", verifier="made 1")
 KINDS = ("precedes", "conflicts")

@@ -19,10 +19,10 @@ from vcrt.certification.episodes import (
     certify_episode,
 )
 from vcrt.certification.replay import replay_exhaustively
-from vcrt.environments.clrs.environment import ALGORITHMS, ClrsEnvironment
-from vcrt.environments.clrs.shim import load_dm_clrs
-from vcrt.environments.clrs.trace import Instance, Trace, genuine_trace
 from vcrt.environments.contract import Accepted, CrossCheck, Episode, Replay, ReplayRequest
+from vcrt_clrs.environment import ALGORITHMS, ClrsEnvironment
+from vcrt_clrs.shim import load_dm_clrs
+from vcrt_clrs.trace import Instance, Trace, genuine_trace
 
 SCHEMAS = ("bellman_ford", "matrix_chain_order", "mst_kruskal", "heapsort", "bubble_sort")
 ORDERS = tuple(itertools.permutations(range(4)))

@@ -1,6 +1,6 @@
 """Settings of a run in a line, for the tests."""
 
-from vcrt.config import RunConfig, setting_names
+from vcrt_train.config import RunConfig, setting_names
 
 #: Keys that two sections have; the others' are written as ``adapter__alpha``.
 _PREFERRED = {"alpha": "objective.alpha"}

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from vcrt.errors import RunError
-from vcrt.protocol.ledger import Ledger
+from vcrt.records.ledger import Ledger
 from vcrt.storage import publish_directory, write_file
 
 TEXT = "new " * 1000

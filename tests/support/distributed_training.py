@@ -5,15 +5,15 @@ from contextlib import suppress
 from pathlib import Path
 from unittest.mock import patch
 
-import vcrt.training.run
+import vcrt_train.training.run
 from configs import config
 from training_fixtures import ENCODE, TOKENIZER, supervised_records, tiny_model
-from vcrt.policy.backbone import Backbone
-from vcrt.protocol.source_validation import SourceValidation
-from vcrt.training.distributed import LaunchedGroup, launched_group
-from vcrt.training.items import encode_items
-from vcrt.training.methods import method
-from vcrt.training.run import train_run
+from vcrt_train.policy.backbone import Backbone
+from vcrt_train.protocol.source_validation import SourceValidation
+from vcrt_train.training.distributed import LaunchedGroup, launched_group
+from vcrt_train.training.items import encode_items
+from vcrt_train.training.methods import method
+from vcrt_train.training.run import train_run
 
 
 class Stop(Exception):
@@ -48,14 +48,14 @@ def main():
     group, chosen = group_of(mode), method(name)
     # Of five items, two processes do not have as many each.
     aside = encode_items(supervised_records(14)[9:], chosen, seed=0, encode=ENCODE)
-    original = vcrt.training.run.update
+    original = vcrt_train.training.run.update
 
     def until_stop(state, *args, **options):
         if state.update_index >= stop:
             raise Stop
         return original(state, *args, **options)
 
-    with patch.object(vcrt.training.run, "update", until_stop), suppress(Stop):
+    with patch.object(vcrt_train.training.run, "update", until_stop), suppress(Stop):
         train_run(
             settings,
             chosen,

@@ -16,7 +16,7 @@ from vcrt.environments.contract import (
     Rejected,
     ReplayRequest,
 )
-from vcrt.environments.django.toolchain import REMEDY
+from vcrt_django.toolchain import REMEDY
 
 _REQUIRED = os.environ.get("VCRT_DJANGO_TESTS") == "required"
 #: A server on which databases may be made, for tests alone.

@@ -7,15 +7,18 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+#: Where the packages lie.
+SOURCES = (ROOT / "src", ROOT / "train" / "src", *sorted(ROOT.glob("environments/*/src")))
 DOCS = ROOT / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md"))
 _FENCE = re.compile(r"^(`{3,})([^\n]*)\n(.*?)^\1[ ]*$", re.MULTILINE | re.DOTALL)
 _ROLE = re.compile(r"\{py:\w+\}`~?([\w.]+)`")
 #: In plain pages a dotted name in code; ``docs/_ext/importable_references.py`` makes it a link.
-_NAME = re.compile(r"(?<!`)`(vcrt(?:\.\w+)+)`(?!`)")
+_NAME = re.compile(r"(?<!`)`(vcrt\w*(?:\.\w+)+)`(?!`)")
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _NOT_RUN = re.compile(r"<!-- not run: (.+) -->$")
 _FILE = re.compile(r"`([\w./-]+\.\w+)`:$")
@@ -98,8 +101,8 @@ def _tree(path: Path) -> ast.Module:
 def exists(name: str) -> bool:
     """Whether a dotted name is in the source: a module, a class, a function, a method or a field. Imports nothing."""
     parts = name.split(".")
-    for length in range(len(parts), 0, -1):
-        stem = (ROOT / "src").joinpath(*parts[:length])
+    for length, source in product(range(len(parts), 0, -1), SOURCES):
+        stem = source.joinpath(*parts[:length])
         path = (
             stem.with_suffix(".py") if stem.with_suffix(".py").is_file() else stem / "__init__.py"
         )

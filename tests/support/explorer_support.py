@@ -20,7 +20,7 @@ from vcrt.datasets import agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.environments import isolation
 from vcrt.environments.contract import Episode, Operation, Provenance, Rejected, Schema
-from vcrt.protocol import evaluation, planned_training
+from vcrt_train.protocol import evaluation, planned_training
 
 #: Ends a script element, begins another, and turns the line around.
 BREAKS_OUT = f"</script>{EVIL}<!--<script>\u2028\u202e\x1b[31m]]>"

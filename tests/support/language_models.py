@@ -20,9 +20,9 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from vcrt.policy.locking import make_lock
-from vcrt.policy.reference import backbone_reference
-from vcrt.policy.text import INSTRUCTION
+from vcrt_train.policy.locking import make_lock
+from vcrt_train.policy.reference import backbone_reference
+from vcrt_train.policy.text import INSTRUCTION
 
 # Models this small gain nothing from threads, and threads that wait for a busy core cost a factor of 30.
 torch.set_num_threads(1)

@@ -22,18 +22,18 @@ from vcrt.environments.contract import (
     ReplayRequest,
     Versions,
 )
-from vcrt.environments.lean.environment import LeanEnvironment
-from vcrt.environments.lean.grammar import Step
-from vcrt.environments.lean.inprocess import Elaborators
-from vcrt.environments.lean.judging import Job, Limits
-from vcrt.environments.lean.program import Declarations, Program, Tactics, read_program
-from vcrt.environments.lean.sharing import judge_shared
-from vcrt.environments.lean.toolchain import Toolchain, find_toolchain
 from vcrt.errors import DatasetError, MalformedInputError, UnknownNameError, VerifierFailure
 from vcrt.hashing import Json, json_digest
 from vcrt.processes import in_fresh_processes
 from vcrt.records.certificate import certificate_document
 from vcrt.records.relation_records import read_relation_record
+from vcrt_lean.environment import LeanEnvironment
+from vcrt_lean.grammar import Step
+from vcrt_lean.inprocess import Elaborators
+from vcrt_lean.judging import Job, Limits
+from vcrt_lean.program import Declarations, Program, Tactics, read_program
+from vcrt_lean.sharing import judge_shared
+from vcrt_lean.toolchain import Toolchain, find_toolchain
 
 #: What became of an attack; only the last one is a defect.
 OUTCOMES = ("grammar", "lean", "axioms", "kernel", "limit", "no verdict", "not run", "accepted")

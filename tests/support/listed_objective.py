@@ -10,19 +10,19 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from vcrt.config import ObjectiveConfig
-from vcrt.objective.action_kl import action_kl
-from vcrt.objective.anti_diamond_margin import anti_diamond_loss, separation_loss
-from vcrt.objective.augmented_lagrangian import Constraint, penalties
-from vcrt.objective.batch import FrozenBatch, ListedOrders
-from vcrt.objective.clipped_loss import clip_fraction, clipped_loss
-from vcrt.objective.commutation import commutation_loss
-from vcrt.objective.contrastive import contrastive_loss
-from vcrt.objective.masked_paths import Paths
-from vcrt.objective.orbit_mass import orbit_log_mass, split_log_masses
-from vcrt.objective.ratio import trajectory_log_ratio
-from vcrt.objective.retention import retention_loss
-from vcrt.policy.prefix_tree import OrderTree
+from vcrt_train.config import ObjectiveConfig
+from vcrt_train.objective.action_kl import action_kl
+from vcrt_train.objective.anti_diamond_margin import anti_diamond_loss, separation_loss
+from vcrt_train.objective.augmented_lagrangian import Constraint, penalties
+from vcrt_train.objective.batch import FrozenBatch, ListedOrders
+from vcrt_train.objective.clipped_loss import clip_fraction, clipped_loss
+from vcrt_train.objective.commutation import commutation_loss
+from vcrt_train.objective.contrastive import contrastive_loss
+from vcrt_train.objective.masked_paths import Paths
+from vcrt_train.objective.orbit_mass import orbit_log_mass, split_log_masses
+from vcrt_train.objective.ratio import trajectory_log_ratio
+from vcrt_train.objective.retention import retention_loss
+from vcrt_train.policy.prefix_tree import OrderTree
 
 CONSTRAINT_NAMES = ("commutation", "retention", "action_kl")
 

@@ -9,10 +9,10 @@ from training_fixtures import (
     tiny_model,
     update_pairs,
 )
-from vcrt.training.items import encode_items
-from vcrt.training.methods import method
-from vcrt.training.orbit_masses import orbit_log_masses
-from vcrt.training.update import (
+from vcrt_train.training.items import encode_items
+from vcrt_train.training.methods import method
+from vcrt_train.training.orbit_masses import orbit_log_masses
+from vcrt_train.training.update import (
     new_state,
 )
 

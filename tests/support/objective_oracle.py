@@ -5,10 +5,10 @@ from itertools import permutations
 
 import torch
 
-from vcrt.objective import ratio
-from vcrt.objective.orbit_mass import orbit_log_mass
 from vcrt.orders import all_orders
-from vcrt.policy.prefix_tree import order_tree
+from vcrt_train.objective import ratio
+from vcrt_train.objective.orbit_mass import orbit_log_mass
+from vcrt_train.policy.prefix_tree import order_tree
 
 EXTRA_TOKENS = 3
 GRID = [(n, interface) for n in (2, 3, 4) for interface in ("pointers", "tokens")]

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from vcrt.protocol import evaluation, planned_training, trials
+from vcrt_train.protocol import evaluation, planned_training, trials
 
 
 def at_once(work, arguments, **options):
@@ -17,7 +17,7 @@ def at_once(work, arguments, **options):
 
 @contextmanager
 def in_this_process() -> Iterator[None]:
-    """Without worker processes, which tests/protocol/test_protocol.py and others have."""
+    """Without worker processes, which train/tests/protocol/test_protocol.py and others have."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (evaluation, planned_training, trials):
             patch.setattr(module, "in_fresh_processes", at_once)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
-from vcrt.environments.proofwriter.theory import Assumption, Atom, Rule, Theory
+from vcrt_proofwriter.theory import Assumption, Atom, Rule, Theory
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 

@@ -19,33 +19,34 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 import vcrt
+import vcrt_train
 from alias_environments import FewEpisodes, SameEpisodes, SameVersions
 from configs import config
 from language_models import save_model
 from one_process import in_this_process
-from vcrt.api.models import export_model
 from vcrt.certification.config import sampled
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
-from vcrt.environments.clrs.environment import ClrsEnvironment
-from vcrt.environments.proofwriter.environment import ProofWriterEnvironment
 from vcrt.errors import VcrtError
 from vcrt.hashing import json_digest
-from vcrt.policy.locking import make_lock
-from vcrt.policy.model_provenance import PROVENANCE_FILE
-from vcrt.policy.reference import EMBEDDED, backbone_reference
-from vcrt.protocol import planned_training
-from vcrt.protocol.evaluation import evaluate
-from vcrt.protocol.experiment import create_experiment, open_experiment
-from vcrt.protocol.plan import PLAN_FILE, Plan
-from vcrt.protocol.planned_training import train
-from vcrt.protocol.planning import frozen_plan
-from vcrt.protocol.search import SEARCH_FILE, Search, read_search
-from vcrt.protocol.trials import run_search
-from vcrt.report.analysis import analyse
-from vcrt.report.gather import gather
-from vcrt.report.page import write_report
-from vcrt.report.summary import summary
+from vcrt_clrs.environment import ClrsEnvironment
+from vcrt_proofwriter.environment import ProofWriterEnvironment
+from vcrt_train.api.models import export_model
+from vcrt_train.policy.locking import make_lock
+from vcrt_train.policy.model_provenance import PROVENANCE_FILE
+from vcrt_train.policy.reference import EMBEDDED, backbone_reference
+from vcrt_train.protocol import planned_training
+from vcrt_train.protocol.evaluation import evaluate
+from vcrt_train.protocol.experiment import create_experiment, open_experiment
+from vcrt_train.protocol.plan import PLAN_FILE, Plan
+from vcrt_train.protocol.planned_training import train
+from vcrt_train.protocol.planning import frozen_plan
+from vcrt_train.protocol.search import SEARCH_FILE, Search, read_search
+from vcrt_train.protocol.trials import run_search
+from vcrt_train.report.analysis import analyse
+from vcrt_train.report.gather import gather
+from vcrt_train.report.page import write_report
+from vcrt_train.report.summary import summary
 
 RUN = config(updates=2)
 SCHEMAS = {"clrs": ("bubble_sort",), "proofwriter": ("attribute_chain",)}
@@ -222,8 +223,8 @@ def code_changed_in_silence(folder):
 
 
 def train_elsewhere(folder: Path, experiment, *options: str) -> None:
-    package = Path(vcrt.__file__).parent
-    copy = folder / "edited" / "vcrt"
+    package = Path(vcrt_train.__file__).parent
+    copy = folder / "edited" / "vcrt_train"
     shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
     file = copy / "objective" / "advantage.py"
     file.write_text(file.read_text() + "\n# another line\n")
@@ -242,14 +243,14 @@ def train_elsewhere(folder: Path, experiment, *options: str) -> None:
 def plan_edited_to_another_code(folder):
     experiment = open_experiment(folder / "first")
     value = json.loads((experiment.path / PLAN_FILE).read_text())
-    value["plan"]["code"] = "0" * 64
+    value["plan"]["code"] = {"vcrt": "0" * 64}
     (experiment.path / PLAN_FILE).write_text(json.dumps(value))
     open_experiment(experiment.path)
 
 
 def plan_and_ledger_forged_to_another_code(folder):
     experiment = open_experiment(folder / "first")
-    forge_plan(experiment, code="0" * 64)
+    forge_plan(experiment, code={"vcrt": "0" * 64})
     evaluate(open_experiment(experiment.path), jobs=1, other_code="because")
 
 

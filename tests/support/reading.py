@@ -39,11 +39,20 @@ def fresh_environment(folder: Path) -> Path:
         f"import sys; sys.path.insert(0, {str(source)!r})\n"
         f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
     )
-    for name, text in (("pip", _PIP), ("vcrt", _VCRT)):
-        script = folder / "bin" / name
-        script.write_text(text.format(python=python))
-        script.chmod(0o755)
+    _write_script(folder / "bin" / "vcrt", _VCRT.format(python=python))
+    return offline(folder)
+
+
+def offline(folder: Path) -> Path:
+    """The virtual environment, whose ``pip`` asks no index from now on."""
+    _write_script(folder / "bin" / "pip", _PIP.format(python=folder / "bin" / "python"))
     return folder
+
+
+def _write_script(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
 
 
 def read(pages: dict[str, str], folder: Path, environment: Path) -> None:

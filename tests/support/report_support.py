@@ -10,8 +10,8 @@ import numpy as np
 
 from vcrt.randomness import generator
 from vcrt.records.manifest import CheckCounts, FileEntry, Manifest, SchemaCounts
-from vcrt.report.contents import FoldScore, ReportContents, RunReport
-from vcrt.report.quantities import LOG_MARGIN, quantities
+from vcrt_train.report.contents import FoldScore, ReportContents, RunReport
+from vcrt_train.report.quantities import LOG_MARGIN, quantities
 
 FOLDS = ("lean", "proofwriter", "clrs")
 

@@ -8,9 +8,9 @@ from itertools import permutations
 import pytest
 
 from vcrt.environments.contract import Episode, Operation, Provenance, ReplayRequest
-from vcrt.environments.rocq.facts import LIBRARIES
-from vcrt.environments.rocq.toolchain import REMEDY, find_toolchain
 from vcrt.errors import UnavailableError
+from vcrt_rocq.facts import LIBRARIES
+from vcrt_rocq.toolchain import REMEDY, find_toolchain
 
 
 def missing():

@@ -9,13 +9,13 @@ import numpy as np
 from configs import config
 from tabular_policy import random_order
 from training_fixtures import ENCODE, tiny_model, update_pairs
-from vcrt.config import EstimatorConfig
 from vcrt.records.policy_view import PointerRelation, PolicyRecord
 from vcrt.records.supervision import PosetRecord
-from vcrt.training.items import encode_items
-from vcrt.training.methods import method
-from vcrt.training.orbit_masses import orbit_log_masses
-from vcrt.training.update import new_state
+from vcrt_train.config import EstimatorConfig
+from vcrt_train.training.items import encode_items
+from vcrt_train.training.methods import method
+from vcrt_train.training.orbit_masses import orbit_log_masses
+from vcrt_train.training.update import new_state
 
 EXACT = EstimatorConfig(max_legal_prefixes=100_000)
 

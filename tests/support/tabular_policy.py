@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vcrt.orders import linear_extensions
 from vcrt.partial_orders import PartialOrder
-from vcrt.policy.prefix_tree import OrderTree, order_tree
+from vcrt_train.policy.prefix_tree import OrderTree, order_tree
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Table:
         ].sum(-1)
 
     def next_choices(self, prefixes):
-        """What :func:`vcrt.policy.order_sampling.sample_orders` asks for."""
+        """What :func:`vcrt_train.policy.order_sampling.sample_orders` asks for."""
         choices = self.choices
         return [
             choices[torch.tensor([self.tree.row_of[p] for p in some], dtype=torch.long)]

@@ -12,7 +12,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from vcrt.policy.prompts import Prompt
+from vcrt_train.policy.prompts import Prompt
 
 VOCABULARY = 23
 

@@ -7,11 +7,11 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from vcrt.orders import all_orders
-from vcrt.policy.tokenizer import embedded_tokenizer, encode_record
 from vcrt.randomness import generator
 from vcrt.records.policy_view import PointerRelation, PolicyRecord
 from vcrt.records.supervision import SupervisedRecord
-from vcrt.training.update import update
+from vcrt_train.policy.tokenizer import embedded_tokenizer, encode_record
+from vcrt_train.training.update import update
 
 # Models this small gain nothing from threads, and threads that wait for a busy core cost a factor of 30.
 torch.set_num_threads(1)

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from letters import Letters
 from trl_support import load_model, rows, settings, tokenizer, train
-from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer, certified_reward
+from vcrt_train.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer, certified_reward
 
 #: All successes are in the first half, which is the first of two processes: the second has no orbit to score.
 SAMPLES = ["a b c", "c a b", "b a c", "c c c", "b a c", "b c a", "c b a", "a a a"]

@@ -8,7 +8,7 @@ from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM, TrainerCallback
 
-from vcrt.integrations.trl import OrbitGRPOTrainer
+from vcrt_train.integrations.trl import OrbitGRPOTrainer
 
 torch.set_num_threads(1)
 

@@ -3,7 +3,7 @@
 import sys
 
 from trl_support import rows, settings
-from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
+from vcrt_train.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
 
 
 def main(model):

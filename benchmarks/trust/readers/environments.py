@@ -10,17 +10,17 @@ from typing import Any
 from fuzz_watch import Target
 
 from readers.forms import dumped, text_of
-from vcrt.environments.clrs.environment import ClrsEnvironment
 from vcrt.environments.contract import Rejected
-from vcrt.environments.lean import grammar
-from vcrt.environments.lean.program import read_program
-from vcrt.environments.proofwriter.english import parse_question, parse_theory
-from vcrt.environments.proofwriter.environment import ProofWriterEnvironment
-from vcrt.environments.proofwriter.files import Refused, parse_atom, parse_rule, read_row, read_rows
 from vcrt.records import audit
 from vcrt.records.audit import AUDIT_COLUMNS
 from vcrt.records.dataset import Dataset, audit_name
 from vcrt.records.rows import read_rows as rows_of_view
+from vcrt_clrs.environment import ClrsEnvironment
+from vcrt_lean import grammar
+from vcrt_lean.program import read_program
+from vcrt_proofwriter.english import parse_question, parse_theory
+from vcrt_proofwriter.environment import ProofWriterEnvironment
+from vcrt_proofwriter.files import Refused, parse_atom, parse_rule, read_row, read_rows
 
 #: A file is read row by row; so many are asked for.
 MOST_ROWS = 2_000

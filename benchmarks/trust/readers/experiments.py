@@ -12,21 +12,27 @@ from typing import Any
 from fuzz_watch import Target
 
 from readers.forms import dumped, json_value
-from vcrt.config import RunConfig
 from vcrt.errors import VcrtError
 from vcrt.hashing import json_digest
-from vcrt.policy.reference import EMBEDDED
-from vcrt.protocol.experiment import create_experiment, open_experiment
-from vcrt.protocol.ledger import GENESIS, Ledger
-from vcrt.protocol.openings import openings
-from vcrt.protocol.plan import PLAN_FILE, Plan, make_plan, read_plan
-from vcrt.protocol.scores import FoldPasses, Scores, read_scores
-from vcrt.protocol.search import FORMAT as SEARCH_FORMAT
-from vcrt.protocol.search import Search, Trial, read_search, settings_of_trial, shared_settings
-from vcrt.protocol.trials import _read_trial
 from vcrt.records.dataset import (
     Dataset,
 )
+from vcrt.records.ledger import GENESIS, Ledger
+from vcrt_train.config import RunConfig
+from vcrt_train.policy.reference import EMBEDDED
+from vcrt_train.protocol.experiment import create_experiment, open_experiment
+from vcrt_train.protocol.openings import openings
+from vcrt_train.protocol.plan import PLAN_FILE, Plan, make_plan, read_plan
+from vcrt_train.protocol.scores import FoldPasses, Scores, read_scores
+from vcrt_train.protocol.search import FORMAT as SEARCH_FORMAT
+from vcrt_train.protocol.search import (
+    Search,
+    Trial,
+    read_search,
+    settings_of_trial,
+    shared_settings,
+)
+from vcrt_train.protocol.trials import _read_trial
 
 
 def experiment_readers(place: Path, dataset: Dataset) -> Iterator[Target]:
@@ -91,7 +97,7 @@ def _search(place: Path, plan: Plan) -> Target:
     search = Search(
         format=SEARCH_FORMAT, root_hash=plan.root_hash, backbone=EMBEDDED, backbone_digest="d", methods=methods,
         definitions={}, held_out=folds, num_trials=2, seed=3,
-        learning_rate=1e-3, config=shared_settings(plan.config), code="c", trials=trials,
+        learning_rate=1e-3, config=shared_settings(plan.config), code={"vcrt": "c"}, trials=trials,
     )  # fmt: skip
     file = place / "search.json"
 

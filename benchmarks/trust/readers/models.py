@@ -12,19 +12,19 @@ from fuzz_watch import Target
 from transformers import Qwen3Config
 
 from readers.forms import dumped
-from vcrt.config import RunConfig
 from vcrt.hashing import file_digest, json_digest, sha256_hex
-from vcrt.policy.backbone import EMBEDDED_DIRECTORY, blank_model, verify_lock
-from vcrt.policy.language_model import _require_plain_weights
-from vcrt.policy.locking import INDEX, Lock, model_files, read_lock
-from vcrt.policy.model_provenance import (
+from vcrt_train.config import RunConfig
+from vcrt_train.policy.backbone import EMBEDDED_DIRECTORY, blank_model, verify_lock
+from vcrt_train.policy.language_model import _require_plain_weights
+from vcrt_train.policy.locking import INDEX, Lock, model_files, read_lock
+from vcrt_train.policy.model_provenance import (
     PROVENANCE_FILE,
     ModelProvenance,
     Training,
     read_provenance,
     write_provenance,
 )
-from vcrt.training.checkpoint import (
+from vcrt_train.training.checkpoint import (
     HEAD,
     METRICS,
     TRAINER,
@@ -32,7 +32,7 @@ from vcrt.training.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from vcrt.training.update import new_state
+from vcrt_train.training.update import new_state
 
 
 def model_readers(place: Path) -> Iterator[Target]:

@@ -19,7 +19,6 @@ from vcrt.certification.store import IDENTITY, ShardStore, read_identity
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import VcrtError
 from vcrt.hashing import json_digest, sha256_hex
-from vcrt.protocol.anonymity.result import AnonymityReport, read_report, report_bytes
 from vcrt.records.audit import AUDIT_COLUMNS, certified_documents, certified_from_row
 from vcrt.records.certificate import certificate_document, read_certificate
 from vcrt.records.dataset import (
@@ -36,6 +35,7 @@ from vcrt.records.manifest import AGREEMENT, MANIFEST, Manifest
 from vcrt.records.policy_view import record_from_json
 from vcrt.records.relation_records import read_relation_record
 from vcrt.records.rows import read_rows, write_rows
+from vcrt_train.protocol.anonymity_result import AnonymityReport, read_report, report_bytes
 
 BY_HAND = {
     "operations": ["a", "b", "c"],

@@ -1,4 +1,4 @@
-"""Show what is in a dataset, sign it, prove what is in it, and export its records."""
+"""Show what is in a dataset, sign it, and prove what is in it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from io import BytesIO
 from pathlib import Path
-from typing import Literal
 
 from vcrt.api.certifying import Environments, as_dataset, factories_of, path_or_none, place_of
 from vcrt.certification.episodes import preset_named
@@ -16,16 +14,15 @@ from vcrt.certification.shards import EnvironmentFactory, factory_of
 from vcrt.datasets.examination import Describe, Examined, description_of, examine, from_certified
 from vcrt.environments.isolation import describe, sample
 from vcrt.errors import DatasetError, UnknownNameError, VcrtError
-from vcrt.integrations.text import Form, Rendering
 from vcrt.printable import counted
 from vcrt.progress import SILENT, Progress
 from vcrt.records.audit import certified_from_row
 from vcrt.records.certificate import read_certificate
-from vcrt.records.dataset import Dataset, open_dataset, read_audit, require_agreement
+from vcrt.records.dataset import Dataset, read_audit
 from vcrt.records.manifest import LEAVES, SEAL
 from vcrt.records.sealing.proof import make_proof
 from vcrt.records.sealing.seal import Signers, check_signatures, seal_dataset
-from vcrt.storage import make_directory, require_new, write_file
+from vcrt.storage import require_new
 
 _EPISODE = re.compile(r"([^/]+)/([^/]+)/([0-9]{1,19})")
 
@@ -46,14 +43,6 @@ class Shown:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Exported:
-    """How many records were written, and the root hash of the dataset that they are of."""
-
-    num_records: int
-    root_hash: str
-
-
 def seal(dataset: Dataset | str | Path, key: str | Path | None = None) -> Signers:
     """Sign a dataset's seal, or make the seal of one that has none: ``vcrt seal``; returns who has signed it now.
 
@@ -70,44 +59,6 @@ def prove(episode: str, dataset: Dataset | str | Path) -> str:
     ``episode`` is environment/schema/seed. Raises :class:`vcrt.errors.VcrtError` if the dataset has none of that name.
     """
     return make_proof(place_of(dataset), episode)
-
-
-def export(
-    dataset: Dataset | str | Path,
-    output: str | Path,
-    *,
-    environments: Sequence[str] = (),
-    held_out: str | None = None,
-    form: Form = "words",
-    chat: bool = False,
-    serialisation: Literal["sorted", "shuffled"] = "sorted",
-    seed: int = 0,
-) -> Exported:
-    """Write a verified dataset's records, with orbits, as a Parquet file for `datasets`: ``vcrt export``.
-
-    Without ``environments`` it is those of all; no file of ``held_out`` is opened. ``form`` to
-    ``seed`` are those of :class:`vcrt.integrations.text.Rendering`; with ``chat``, a prompt is a user's message. Raises
-    :class:`vcrt.errors.UnavailableError` without ``datasets``, and :class:`vcrt.errors.VcrtError` if ``output`` exists.
-    """
-    # It needs an extra that not everyone has; without it, nothing was done yet.
-    from vcrt.integrations.datasets import to_dataset
-
-    path, output = place_of(dataset), Path(output)
-    require_apart(output, path, "elsewhere")
-    opened = open_dataset(path, without=[] if held_out is None else [held_out])
-    require_agreement(opened)
-    exported = to_dataset(
-        opened,
-        environments=tuple(environments) or None,
-        held_out=held_out,
-        rendering=Rendering(form=form, serialisation=serialisation, seed=seed),
-        chat=chat,
-    )
-    table = BytesIO()
-    exported.to_parquet(table)
-    make_directory(output.parent)
-    write_file(output, table.getvalue())
-    return Exported(num_records=len(exported), root_hash=opened.manifest.root_hash)
 
 
 def show(

@@ -1,22 +1,24 @@
 """Look at what is installed here, what works, and which command mends what does not.
 
-Everything is looked at as it is used: environments are asked for their versions, the embedded backbone is loaded.
+Everything is looked at as it is used: environments are asked for their versions. Packages add lines of their own
+(:mod:`vcrt.plugins`).
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import shutil
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
+from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
-from vcrt import __version__
+from vcrt import __version__, plugins
 from vcrt.environments import registry
 from vcrt.environments.isolation import describe
 from vcrt.errors import VcrtError
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 #: ``absent`` is what only some uses need, ``broken`` what keeps something that was asked for from working.
 Status = Literal["ok", "absent", "broken"]
 #: Extras for those who work on vcrt itself.
-NOT_FOR_USERS = ("dev", "bench", "browser")
+NOT_FOR_USERS = ("dev", "bench", "browser", "docs")
 GIB = 2**30
 
 
@@ -49,10 +51,9 @@ def doctor() -> list[Finding]:
     return [
         _system(),
         *_attempt("packages", _required),
-        *_attempt("PyTorch", _devices),
-        *(finding for name in registry.environment_names() for finding in _environment(name)),
-        *_attempt("backbone", _backbone),
+        *_members(),
         *_attempt("extras", _extras),
+        *_absent_members(),
     ]
 
 
@@ -85,10 +86,17 @@ def _system() -> Finding:
     )
 
 
-def _requirements() -> list[Requirement]:
+def _distributions() -> tuple[str, ...]:
+    """The certifier and the installed packages that add to it."""
+    groups = (plugins.ENVIRONMENTS, plugins.COMMANDS, plugins.LIFTERS, plugins.DOCTOR)
+    found = {plugins.distribution_of(p) for g in groups for p in plugins.plugins(g).values()}
+    return ("vcrt", *sorted(found - {"vcrt", plugins.NAMELESS}))
+
+
+def _requirements(distribution: str) -> list[Requirement]:
     from packaging.requirements import Requirement
 
-    return [Requirement(line) for line in metadata.requires("vcrt") or ()]
+    return [Requirement(line) for line in metadata.requires(distribution) or ()]
 
 
 def _flaw(requirement: Requirement) -> str | None:
@@ -103,121 +111,89 @@ def _flaw(requirement: Requirement) -> str | None:
 
 
 def _required() -> Iterator[Finding]:
-    needed = [r for r in _requirements() if r.marker is None or r.marker.evaluate({"extra": ""})]
+    needed = [
+        r
+        for distribution in _distributions()
+        for r in _requirements(distribution)
+        if r.marker is None or r.marker.evaluate({"extra": ""})
+    ]
     flaws = {f"{r.name}{r.specifier}": flaw for r in needed if (flaw := _flaw(r)) is not None}
     yield Finding(
         subject="packages",
-        found="; ".join(flaws.values()) or f"all {len(needed)} that are required",
+        found="; ".join(flaws.values()) or f"all {len({r.name for r in needed})} that are required",
         status="broken" if flaws else "ok",
         remedy="pip install " + " ".join(f"'{name}'" for name in flaws) if flaws else None,
     )
 
 
-def _devices() -> Iterator[Finding]:
-    import torch
+def environment_findings(
+    name: str, *, origin: Callable[[], str] = lambda: "", optional: bool = False
+) -> Iterator[Finding]:
+    """What is found of a registered environment: its verifier, its ``origin``, and what does not protect from it.
 
-    with warnings.catch_warnings(action="ignore"):
-        is_usable = torch.cuda.is_available()
-    if is_usable:
-        names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-        yield Finding(subject="PyTorch", found=f"{torch.__version__}, {', '.join(names)}")
-        return
-    found = f"{torch.__version__}, no usable GPU: models run on the CPU"
-    yield Finding(subject="PyTorch", found=found)
-    if not _has_card():
-        return
-    if torch.version.cuda is None:
-        yield Finding(
-            subject="PyTorch",
-            found="there is an NVIDIA card, and this is a build of PyTorch without CUDA",
-            status="absent",
-            remedy="pip install --force-reinstall torch, from an index whose builds have CUDA: "
-            "https://pytorch.org/get-started/locally",
-        )
-        return
-    try:
-        torch.cuda.init()  # type: ignore[no-untyped-call]
-        said = "PyTorch does not say why"
-    # Whatever the driver and the library make of each other.
-    except Exception as error:
-        said = str(error).strip().partition("\n")[0]
-    yield Finding(
-        subject="PyTorch",
-        found=f"there is an NVIDIA card, and PyTorch cannot use it: {said}",
-        status="absent",
-        remedy=f"update NVIDIA's driver to one for CUDA {torch.version.cuda}, or install a PyTorch for an older CUDA: "
-        "https://pytorch.org/get-started/locally; in a container, look whether it was given the card",
-    )
-
-
-def _has_card(driver: Path = Path("/proc/driver/nvidia/version")) -> bool:
-    """Whether there are signs of an NVIDIA card that nobody has hidden."""
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    return not hidden and (driver.exists() or shutil.which("nvidia-smi") is not None)
-
-
-def _environment(name: str) -> Iterator[Finding]:
+    An ``optional`` verifier need not be there: nobody has asked for one.
+    """
     try:
         environment = describe(registry.Registered(name))
         verifier, guards = environment.versions().verifier, environment.guards
     except VcrtError as error:
         found = "; ".join(filter(None, (error.what, error.found)))
-        status: Status = "absent" if _may_be_missing(name) else "broken"
+        status: Status = "absent" if optional else "broken"
         yield Finding(subject=name, found=found, status=status, remedy=error.remedy)
         return
-    yield Finding(subject=name, found=f"{verifier}{_origin(name)}")
+    yield Finding(subject=name, found=f"{verifier}{origin()}")
     if guards.absent:
         missing = "; ".join(f"{part} ({means})" for part, means in guards.absent.items())
         yield Finding(subject=name, found=f"not protected by {missing}", status="absent")
 
 
-def _may_be_missing(name: str) -> bool:
-    """Whether a verifier need not be there: nobody has named one."""
-    from vcrt.environments.django.toolchain import VARIABLE as DJANGO
-    from vcrt.environments.rocq.toolchain import VARIABLE as ROCQ
-
-    variable = {"rocq": ROCQ, "django": DJANGO}.get(name)
-    return variable is not None and not os.environ.get(variable)
-
-
-def _origin(name: str) -> str:
-    """Which Lean or Rocq it is, of the several that may be there."""
-    if name == "rocq":
-        from vcrt.environments.rocq.toolchain import find_toolchain as find_rocq
-
-        return f"; {find_rocq().origin}"
-    if name != "lean":
-        return ""
-    from vcrt.environments.lean.toolchain import find_toolchain
-
-    found = find_toolchain()
-    return f"; {found.origin}: {found.command[0]}"
+def _members() -> Iterator[Finding]:
+    """What installed packages say of themselves; an environment without lines of its own has the usual ones."""
+    own = plugins.plugins(plugins.DOCTOR)
+    for name in sorted({*registry.environment_names(), *own}):
+        check: Callable[[], Iterator[Finding]] = functools.partial(environment_findings, name)
+        if name in own:
+            check = functools.partial(_said_by, own[name])
+        yield from _attempt(name, check)
 
 
-def _backbone() -> Iterator[Finding]:
-    from vcrt.policy.backbone import load_backbone
-
-    backbone = load_backbone()
-    size = sum(parameter.numel() for parameter in backbone.model.parameters())
-    found = f"{backbone.name}, {size:,} parameters, digest {backbone.digest[:12]} as locked"
-    yield Finding(subject="backbone", found=found)
+def _said_by(point: EntryPoint) -> Iterator[Finding]:
+    findings = cast(Callable[[], Iterator[Finding]], plugins.load(point))
+    return findings()
 
 
 def _extras() -> Iterator[Finding]:
-    extras = metadata.metadata("vcrt").get_all("Provides-Extra") or []
-    for extra in sorted({*extras} - {*NOT_FOR_USERS}):
-        needed = [
-            r
-            for r in _requirements()
-            if r.marker is not None
-            and r.marker.evaluate({"extra": extra})
-            and not r.marker.evaluate({"extra": ""})
-        ]
-        flaws = [flaw for r in needed if (flaw := _flaw(r)) is not None]
-        present = ", ".join(f"{r.name} {metadata.version(r.name)}" for r in needed if not _flaw(r))
-        yield Finding(
-            subject=f"vcrt[{extra}]",
-            found="; ".join(flaws) or present,
-            status="absent" if flaws else "ok",
-            remedy=f"pip install 'vcrt[{extra}]'" if flaws else None,
-        )
+    for distribution in _distributions():
+        extras = metadata.metadata(distribution).get_all("Provides-Extra") or []
+        for extra in sorted({*extras} - {*NOT_FOR_USERS}):
+            yield _extra(distribution, extra)
+
+
+def _extra(distribution: str, extra: str) -> Finding:
+    needed = [
+        r
+        for r in _requirements(distribution)
+        if r.marker is not None
+        and r.marker.evaluate({"extra": extra})
+        and not r.marker.evaluate({"extra": ""})
+    ]
+    flaws = [flaw for r in needed if (flaw := _flaw(r)) is not None]
+    present = ", ".join(f"{r.name} {metadata.version(r.name)}" for r in needed if not _flaw(r))
+    return Finding(
+        subject=f"{distribution}[{extra}]",
+        found="; ".join(flaws) or present,
+        status="absent" if flaws else "ok",
+        remedy=f"pip install '{distribution}[{extra}]'" if flaws else None,
+    )
+
+
+def _absent_members() -> Iterator[Finding]:
+    """The packages of this repository that are not installed: nobody needs all of them."""
+    for folder, groups in plugins.FOLDERS.items():
+        if not any(plugins.plugins(group).keys() & names for group, names in groups.items()):
+            yield Finding(
+                subject=folder,
+                found="not installed",
+                status="absent",
+                remedy=f"pip install ./{folder}",
+            )

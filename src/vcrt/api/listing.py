@@ -1,10 +1,9 @@
-"""List what can be chosen, methods and environments, and validate an environment."""
+"""List the environments that can be chosen, and validate one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from vcrt.api.certifying import Environments
 from vcrt.certification.rehearsal import look_in_a_process
@@ -14,9 +13,6 @@ from vcrt.environments.isolation import Description, describe
 from vcrt.environments.registry import FromFile, Registered, environment_names, named_factory
 from vcrt.errors import VcrtError
 from vcrt.progress import SILENT, Progress
-
-if TYPE_CHECKING:
-    from vcrt.training.methods import Method
 
 NUM_EPISODES = 3
 
@@ -71,14 +67,3 @@ def validate_environment(
         costs=costs,
         left_out=not_looked_at(environment, NUM_EPISODES) if quick else None,
     )
-
-
-def methods() -> dict[str, Method]:
-    """What each method trains on and what it leaves out, by name: ``vcrt methods``.
-
-    >>> methods()["canonical-grpo"].terms
-    ('policy_loss',)
-    """
-    from vcrt.training.methods import METHODS
-
-    return dict(METHODS)

@@ -69,7 +69,7 @@ def annotate(
             progress=progress,
         )
     from vcrt.cli.log_view import left_out_lines, require_all
-    from vcrt.report.annotation_words import (
+    from vcrt.words.annotation_words import (
         PAIR_COLUMNS,
         TOOL_COLUMNS,
         annotation_document,

@@ -34,9 +34,9 @@ from vcrt.datasets.examination import Examined
 from vcrt.environments.contract import CrossCheck, Operation
 from vcrt.errors import VcrtError
 from vcrt.hashing import Json, canonical_json
-from vcrt.printable import printable
+from vcrt.printable import counted, printable
 from vcrt.records.certificate import in_words
-from vcrt.report.certificate_words import (
+from vcrt.words.certificate_words import (
     EXCLUSIONS,
     commutes,
     contexts_cells,
@@ -52,7 +52,6 @@ from vcrt.report.certificate_words import (
     relation_lines,
     short_hash,
 )
-from vcrt.report.wording import counted
 
 #: Characters that are printed of each value in the initial state.
 VALUE_CHARS = 200

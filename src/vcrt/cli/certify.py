@@ -127,7 +127,7 @@ def print_dataset(console: Console, dataset: Dataset, environment: str = "") -> 
 
 def print_counts(console: Console, manifest: Manifest) -> None:
     """Print candidates, episodes, legal orders, relations and exclusions of each schema, and the second opinions."""
-    from vcrt.report.data_words import evidence_sentences
+    from vcrt.words.evidence_words import evidence_sentences
 
     table = Table("schema", "candidates", "episodes", "legal orders", "relations", "left out")
     for environment, schemas in sorted(manifest.counts.items()):

@@ -1,10 +1,9 @@
-"""Run the commands doctor, environments and theories: what can be used here, and whether it does what it should."""
+"""Run the commands doctor and environments: what can be used here, and whether it does what it should."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
@@ -102,35 +101,6 @@ def environments(
         with showing_progress(console, after=PATIENCE) as progress:
             found = vcrt.validate_environment(name, quick=quick, progress=progress)
         print_validation(console, name, found)
-
-
-def theories(files: Annotated[tuple[Path, ...], tyro.conf.Positional]) -> None:
-    """Read ProofWriter files, answer every question, and compare with the gold answers and with clingo.
-
-    Example: vcrt theories meta-test.jsonl
-
-    Args:
-        files: JSON lines, each an official structured row or an English theory with its questions.
-    """
-    if not files:
-        raise VcrtError("which files?", expected="at least one", remedy="vcrt theories FILE...")
-    table = Table(
-        "file", "theories", "questions", "as labelled", "clingo as labelled", "models equal"
-    )
-    answers = vcrt.theories(files)
-    for one in answers:
-        questions, theories = one.num_questions, one.num_theories
-        table.add_row(
-            str(one.file),
-            str(theories),
-            str(questions),
-            f"{one.num_right}/{questions}",
-            f"{one.num_right_by_clingo}/{questions}",
-            f"{one.num_equal}/{theories}",
-        )
-    plain_console().print(table)
-    if differing := sum(one.num_differing for one in answers):
-        raise VcrtError("not every answer and model agrees", found=f"{differing} differ")
 
 
 def _print_environments(console: Console, found: Mapping[str, Description | VcrtError]) -> None:

@@ -1,6 +1,6 @@
 """Say what a log of calls gave, in plain words and as JSON: traces, what certifies, and which calls must wait.
 
-Text alone. Not covered: schedules by themselves (see :mod:`vcrt.report.schedule_words`).
+Text alone. Not covered: schedules by themselves (see :mod:`vcrt.words.schedule_words`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from vcrt.certification.episodes import CertifiedEpisode, Exclusion
 from vcrt.certification.log_lifting import LeftOut
 from vcrt.errors import VcrtError
 from vcrt.hashing import Json
-from vcrt.report.certificate_words import EXCLUSIONS, legal_text
-from vcrt.report.schedule_words import edge_reason, schedule_document
-from vcrt.report.wording import counted
+from vcrt.printable import counted
+from vcrt.words.certificate_words import EXCLUSIONS, legal_text
+from vcrt.words.schedule_words import edge_reason, schedule_document
 
 
 def log_lines(lifted: LiftedLog) -> list[str]:

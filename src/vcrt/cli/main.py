@@ -18,18 +18,11 @@ import tyro
 from rich.console import Console
 
 from vcrt import __version__
-from vcrt.cli.contents import CHAPTERS, contents
-from vcrt.cli.options import last_given, with_config, with_named_paths
-from vcrt.cli.train import refuse_to_launch
-from vcrt.errors import UnknownNameError, VcrtError
+from vcrt.cli.contents import Command, chapters, command_named, contents
+from vcrt.cli.options import last_given, with_named_paths
+from vcrt.errors import VcrtError
 from vcrt.memory import is_out_of_memory, out_of_memory
 from vcrt.printable import printable
-
-COMMANDS: dict[str, Callable[..., None]] = {
-    name: with_named_paths(command.run)
-    for chapter in CHAPTERS.values()
-    for name, command in chapter.items()
-}
 
 _AGAIN = "and give the same command again"
 #: What was expected and how to mend it, by the system's number for the error.
@@ -55,20 +48,6 @@ _WORDS = {
 }
 
 NOTHING = "nothing was written"
-#: What an interrupted command leaves beside its output, if it has come so far: the folder's ending, and what is in it.
-KEPT_BESIDE = {
-    "certify": (".shards", "what was certified is kept"),
-    "lift": (".shards", "what was certified is kept"),
-    "search": (".trials", "finished trials are kept"),
-    "reproduce": ("", "what was finished is kept"),
-}
-#: What the others leave, and what the same command does then.
-AFTER_INTERRUPTION = {
-    "train": "go on from the last checkpoints with",
-    "evaluate": "no score was recorded; go on under the same opening with",
-    "report": "the report may be incomplete; write all of it again with",
-    "demo": "what the demo had published stays in its folder; a new one is made by",
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -104,10 +83,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(arguments: Sequence[str]) -> VcrtError | None:
     """Run one command; the named error that it ended with, if any."""
     try:
-        if not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
-            raise UnknownNameError.of("command", arguments[0], COMMANDS)
-        if arguments[0] == "train":
-            refuse_to_launch(arguments)
         _parsed(arguments)()
     except VcrtError as error:
         return error
@@ -126,16 +101,21 @@ def _run(arguments: Sequence[str]) -> VcrtError | None:
 
 def _parsed(arguments: Sequence[str]) -> Callable[[], None]:
     """The command with its options, not yet run; raises the named error of a setting that is not possible."""
-    commands = {name: _later(command) for name, command in COMMANDS.items()}
     name = arguments[0]
-    if name in commands:
-        commands[name] = _later(with_config(COMMANDS[name], arguments))
+    every = (
+        {n: c for commands in chapters().values() for n, c in commands.items()}
+        if name.startswith("-")
+        else {name: command_named(name)}
+    )
+    commands = {n: _later(_prepared(c, arguments if n == name else [n])) for n, c in every.items()}
     said = _Held()
     try:
         with redirect_stderr(said):
-            call: Callable[[], None] = tyro.extras.subcommand_cli_from_dict(
-                commands, prog="vcrt", args=arguments
-            )
+            call: Callable[[], None]
+            if name in commands:
+                call = tyro.cli(commands[name], prog=f"vcrt {name}", args=arguments[1:])
+            else:
+                call = tyro.extras.subcommand_cli_from_dict(commands, prog="vcrt", args=arguments)
             return call
     except SystemExit as leaving:
         cause: BaseException | None = leaving
@@ -145,6 +125,10 @@ def _parsed(arguments: Sequence[str]) -> Callable[[], None]:
             raise cause from None
         sys.stderr.write(said.getvalue())
         raise
+
+
+def _prepared(command: Command, arguments: Sequence[str]) -> Callable[..., None]:
+    return with_named_paths(command.prepare(command.run, arguments))
 
 
 class _Held(StringIO):
@@ -177,15 +161,19 @@ def named_error(error: OSError) -> VcrtError:
 
 def after_interruption(arguments: Sequence[str]) -> str:
     """What an interrupted command has left, and the command to go on."""
-    command, again = (arguments[0] if arguments else ""), f"`{shlex.join(['vcrt', *arguments])}`"
-    if command in KEPT_BESIDE:
-        ending, kept = KEPT_BESIDE[command]
+    again = f"`{shlex.join(['vcrt', *arguments])}`"
+    try:
+        command = command_named(arguments[0])
+    except (IndexError, VcrtError):
+        return NOTHING
+    if command.kept is not None:
+        ending, kept = command.kept
         output = _given_output(arguments)
         folder = None if output is None else output.with_name(output.name + ending)
         if folder is None or not folder.exists():
             return NOTHING
         return f"{kept} in {folder}; go on from there with {again}"
-    return f"{AFTER_INTERRUPTION[command]} {again}" if command in AFTER_INTERRUPTION else NOTHING
+    return f"{command.interrupted} {again}" if command.interrupted is not None else NOTHING
 
 
 def _given_output(arguments: Sequence[str]) -> Path | None:

@@ -66,7 +66,7 @@ def schedule(
             progress=progress,
         )
     from vcrt.cli.log_view import left_out_lines, require_all
-    from vcrt.report.schedule_words import (
+    from vcrt.words.schedule_words import (
         as_dot,
         as_mermaid,
         schedule_lines,
@@ -98,7 +98,7 @@ def schedule(
 
 
 def _document(one: Scheduled) -> dict[str, Json]:
-    from vcrt.report.schedule_words import schedule_document
+    from vcrt.words.schedule_words import schedule_document
 
     left_out: Json = [each.to_json() for each in one.left_out]
     if one.schedule is None:

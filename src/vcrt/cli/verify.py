@@ -143,7 +143,7 @@ def prove(episode: Annotated[str, tyro.conf.Positional], dataset: Path) -> None:
 
 def _print_seal(console: Console, dataset: Path, found: VerifiedSeal) -> None:
     """Print what holds; the ledger of openings beside the dataset is not sealed, and has a chain of its own."""
-    from vcrt.protocol.ledger import recorded_openings
+    from vcrt.records.ledger import recorded_openings
     from vcrt.records.sealing.statement import trees_of
 
     certificates = counted(len(found.leaves), "certificate")
@@ -157,7 +157,7 @@ def _print_seal(console: Console, dataset: Path, found: VerifiedSeal) -> None:
 
 
 def _print_agreement(console: Console, dataset: Path, agreement: Agreement) -> None:
-    from vcrt.report.data_words import evidence_sentences
+    from vcrt.words.evidence_words import evidence_sentences
 
     say(
         console,

@@ -63,7 +63,7 @@ def bounds(needs: Needs, *, cpu_seconds: float, max_memory_mb: float, threads: i
 
 def confined(command: Sequence[str], limits: Bounds) -> list[str]:
     """The command that runs another one confined."""
-    return started_by("confinement", limits.text(), *command)
+    return started_by("vcrt.environments.confinement", limits.text(), *command)
 
 
 def empty_environment() -> dict[str, str]:
@@ -75,7 +75,7 @@ def protections_by(limits: Bounds) -> Report:
     """What protects from a process with these bounds on this system: a process is started and confines itself."""
     try:
         answer = subprocess.run(
-            started_by("confinement", limits.text()),
+            started_by("vcrt.environments.confinement", limits.text()),
             capture_output=True,
             check=True,
             env=empty_environment(),

@@ -9,6 +9,7 @@ use, which the process that waits for an answer looks after.
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import json
 import os
 import resource
@@ -36,9 +37,7 @@ _CAPABILITY_VERSION = 0x20080522
 #: To read files that belong to others, as root may: which files, Landlock says.
 _READ_SEARCH = 1 << 2
 #: Nothing of the user's Python set-up gets into the process; our package comes last, after the standard library.
-_START = (
-    "import sys; sys.path.append(sys.argv.pop()); from vcrt.environments.{} import main; main()"
-)
+_START = "import os, sys; sys.path += sys.argv.pop().split(os.pathsep); from {} import main; main()"
 _SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib")
 _SYSTEM_FILES = (
     *("/etc/ld.so.cache", "/dev/null", "/dev/urandom", "/proc/meminfo", "/proc/cpuinfo"),
@@ -88,9 +87,21 @@ def bounds_from(text: str) -> Bounds:
 
 
 def started_by(module: str, *arguments: str) -> list[str]:
-    """The command that runs ``main`` of a module of environments, by the same Python and with nothing else of it."""
-    root = Path(__file__).resolve().parents[2]
-    return [sys.executable, "-I", "-S", "-c", _START.format(module), *arguments, str(root)]
+    """The command that runs ``main`` of a module of vcrt or of another package, by the same Python alone.
+
+    It finds the standard library, vcrt and the package of the module, and nothing else that is installed.
+    """
+    roots = [Path(__file__).resolve().parents[2], _root_of(module.partition(".")[0])]
+    places = os.pathsep.join(dict.fromkeys(map(str, roots)))
+    return [sys.executable, "-I", "-S", "-c", _START.format(module), *arguments, places]
+
+
+def _root_of(package: str) -> Path:
+    """The folder in which a top-level package lies."""
+    spec = importlib.util.find_spec(package)
+    assert spec is not None, package
+    assert spec.origin is not None, package
+    return Path(spec.origin).resolve().parents[1]
 
 
 def confine(bounds: Bounds) -> Report:

@@ -1,6 +1,6 @@
 """Ask an environment in a process of its own: what it does to that process, this one survives and can name.
 
-The environments that come with vcrt are asked here: starting a process for each would be wasted. Not covered:
+Environments that register for it (:mod:`vcrt.plugins`) are asked here: a process for each would be wasted. Not covered:
 certification, whose workers are processes of their own.
 """
 
@@ -22,7 +22,7 @@ from vcrt.environments.contract import (
     schema_named,
 )
 from vcrt.environments.guarding import make_guarded
-from vcrt.environments.registry import Registered, own_environment_names
+from vcrt.environments.registry import Registered, in_process_names
 from vcrt.environments.shared_prefixes import offers_snapshots, shares_prefixes
 from vcrt.errors import VcrtError, VerifierFailure
 from vcrt.processes import KeptProcess, in_fresh_processes
@@ -70,7 +70,7 @@ def ask(
     Raises :class:`VcrtError`: what the environment raises, or :class:`VerifierFailure` when it ends its process or
     runs over its time limit, twice.
     """
-    if isinstance(factory, Registered) and factory.name in own_environment_names():
+    if isinstance(factory, Registered) and factory.name in in_process_names():
         return question(make_guarded(factory))
     kept, work = _KEPT.get(), (factory, question)
     if kept is not None:

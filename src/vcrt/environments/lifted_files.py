@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from vcrt.documents import read_limited
 from vcrt.environments.contract import Episode
@@ -22,9 +22,8 @@ LIFT_SCHEMA = "lift"
 #: The most characters of a text that a refusal shows.
 MAX_SHOWN = 120
 
-Cause: TypeAlias = Literal[
-    "grammar", "before", "short", "lean", "rocq", "assumptions", "no verdict"
-]
+#: Why something is refused: one of those of :class:`Refusal`, or the name of the prover that refuses it.
+Cause: TypeAlias = str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,8 +52,8 @@ class Refusal:
     """Something in a file that is not lifted or not judged; ``theorem`` is lost by it, if one is.
 
     ``cause`` is ``grammar`` (its text may not reach the prover, or is none of the forms that are lifted), ``before``
-    (what stands before it may not), ``short`` (fewer steps than a window has), ``lean`` or ``rocq`` (the prover refuses
-    it as it stands), ``assumptions`` (it rests on axioms), or ``no verdict`` (the prover gave none).
+    (what stands before it may not), ``short`` (fewer steps than a window has), the prover's name (it refuses it as it
+    stands), ``assumptions`` (it rests on axioms), or ``no verdict`` (the prover gave none).
     """
 
     file: str

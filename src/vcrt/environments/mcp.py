@@ -497,7 +497,10 @@ def _protections(bounds: str) -> Report:
     """What is in force of such bounds: a process is started and confines itself."""
     try:
         answer = subprocess.run(
-            started_by("confinement", bounds), capture_output=True, check=True, timeout=60
+            started_by("vcrt.environments.confinement", bounds),
+            capture_output=True,
+            check=True,
+            timeout=60,
         )
         return Report(**json.loads(answer.stdout))
     except (OSError, subprocess.SubprocessError, ValueError) as error:

@@ -269,7 +269,10 @@ def _parameters(description: Description, place: Path, mark: str) -> Any:
             remedy="install the server, or mend `command` or PATH",
         )
     launcher = started_by(
-        "confinement", description.bounds.text(), program, *description.command[1:]
+        "vcrt.environments.confinement",
+        description.bounds.text(),
+        program,
+        *description.command[1:],
     )
     return StdioServerParameters(
         command=launcher[0],

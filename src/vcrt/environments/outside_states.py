@@ -68,6 +68,7 @@ from vcrt.environments.object_states import StateWriter
 from vcrt.environments.tool_calls import CallEnvironment
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, json_digest
+from vcrt.plugins import packages_in_process
 
 #: Digests by owner and name: of all that the name holds, and of that without what the state holds too.
 _Look: TypeAlias = "dict[str, Mapping[str, tuple[object, object]]]"
@@ -85,9 +86,9 @@ _OWN = frozenset({"_is_guarded"})
 class Watch:
     """Makes the calls of an environment, in whatever order, and looks at what they change beside the state.
 
-    An environment whose ``call`` comes with vcrt is not looked at. Where nothing beside the state names a part of it,
-    which is asked now and then, one quick look after each call is enough. Looks that take most of the time are warned
-    of once, with what takes the longest.
+    An environment that registers as one that keeps nothing outside (:mod:`vcrt.plugins`) is not looked at. Where
+    nothing beside the state names a part of it, which is asked now and then, one quick look after each call is enough.
+    Looks that take most of the time are warned of once, with what takes the longest.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class Watch:
     ) -> None:
         self.environment, self._step = environment, step
         kind = type(environment)
-        self._looks = (kind.call.__module__ or "").partition(".")[0] != "vcrt"
+        self._looks = not _needs_no_look(kind.call.__module__ or "")
         self._restores = kind.restore is not CallEnvironment.restore
         self._careful, self._starts = True, 0
         self._began, self._spent_s, self._warned = time.perf_counter(), 0.0, False
@@ -261,7 +262,7 @@ class _Surroundings:
             for name in sorted(names)
             if isinstance(module := sys.modules.get(name), ModuleType)
             and id(vars(module)) not in self.spaces
-            and name.partition(".")[0] != "vcrt"
+            and not _needs_no_look(name)
         ]
         self._known = len(sys.modules), sum(len(space) for _, space in self.spaces.values())
 
@@ -681,8 +682,14 @@ def _cells(function: FunctionType) -> Iterator[object]:
 
 def _comes_along(kind: Any) -> bool:
     """Whether a class is of Python or of vcrt itself."""
-    top = kind.__module__.partition(".")[0]
-    return top == "vcrt" or top in sys.stdlib_module_names
+    name = kind.__module__
+    return _needs_no_look(name) or name.partition(".")[0] in sys.stdlib_module_names
+
+
+def _needs_no_look(module: str) -> bool:
+    """Whether a module is of vcrt, or of an environment that keeps nothing outside its states."""
+    top = module.partition(".")[0]
+    return top == "vcrt" or top in packages_in_process()
 
 
 @dataclass(frozen=True, slots=True)

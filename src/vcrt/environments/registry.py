@@ -12,17 +12,17 @@ import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache, partial
+from functools import partial
 from importlib.machinery import PathFinder
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
 
 from vcrt.call_record import current_record
 from vcrt.environments.contract import Environment
 from vcrt.errors import MalformedInputError, UnavailableError, UnknownNameError, VcrtError
+from vcrt.plugins import ENVIRONMENTS, IN_PROCESS, known_names, not_installed, plugin, plugins
 
-GROUP = "vcrt.environments"
 #: The environments of the paper, which are certified when none is named.
 PAPER_ENVIRONMENTS = ("clrs", "lean", "proofwriter")
 #: What is put before the name of a file's module that has the name of another one.
@@ -38,14 +38,13 @@ def environment_names() -> tuple[str, ...]:
     >>> {"clrs", "lean", "proofwriter"} <= set(environment_names())
     True
     """
-    return tuple(sorted({point.name for point in entry_points(group=GROUP)}))
+    return tuple(plugins(ENVIRONMENTS))
 
 
-@cache
-def own_environment_names() -> tuple[str, ...]:
-    """The names of the environments that come with vcrt itself, sorted."""
-    points = entry_points(group=GROUP)
-    return tuple(sorted({p.name for p in points if p.dist is not None and p.dist.name == "vcrt"}))
+def in_process_names() -> tuple[str, ...]:
+    """The names of the environments that may be asked in the process that asks, sorted."""
+    own = {name: point.value for name, point in plugins(IN_PROCESS).items()}
+    return tuple(n for n, point in plugins(ENVIRONMENTS).items() if own.get(n) == point.value)
 
 
 def load_environment(name: str) -> Environment:
@@ -54,24 +53,16 @@ def load_environment(name: str) -> Environment:
     Raises :class:`UnknownNameError` for an unknown name and :class:`UnavailableError` when the plug-in does not give
     an :class:`Environment`.
     """
-    point = _registered(tuple(sys.path)).get(name)
+    point = plugin(ENVIRONMENTS, name)
     if point is None:
-        # Perhaps installed since.
-        _registered.cache_clear()
-        point = _registered(tuple(sys.path)).get(name)
-    if point is None:
+        if name in known_names(ENVIRONMENTS):
+            raise not_installed(ENVIRONMENTS, name, "the environment")
         error = UnknownNameError.of("environment", name, environment_names())
         own = "name the class of an environment of your own: `--environment FILE.py:CLASS`"
         error.remedy = f"{error.remedy} Or {own}" if error.remedy else own
         raise error
-    where = f"entry point {point.value!r} of group {GROUP!r}"
+    where = f"entry point {point.value!r} of group {ENVIRONMENTS!r}"
     return make_environment(name, partial(_loaded, point), where)
-
-
-@cache
-def _registered(path: tuple[str, ...]) -> dict[str, EntryPoint]:
-    """The entry points by name, as found on ``sys.path``; to look through all packages takes 15 ms and more."""
-    return {point.name: point for point in reversed(tuple(entry_points(group=GROUP)))}
 
 
 def _loaded(point: EntryPoint) -> object:

@@ -4,7 +4,7 @@ A record holds pointers drawn afresh for each episode and typed relations betwee
 :mod:`vcrt.records.record_form`). It holds no environment, schema, verdict, message, mask or operation order. *Slots*
 number a record's pointers in ascending order; orders of a record are orders of slots.
 
-Not covered: text for language models with a tokenizer of their own (see :mod:`vcrt.policy`).
+Not covered: text for language models with a tokenizer of their own (see :mod:`vcrt_train.policy`).
 """
 
 from __future__ import annotations

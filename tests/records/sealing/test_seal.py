@@ -367,7 +367,7 @@ def test_the_command_names_what_was_altered_before_it_replays(copy, capsys):
 def test_the_command_checks_the_ledger_of_openings_beside_the_dataset(copy, capsys):
     import sqlite3
 
-    from vcrt.protocol.ledger import Ledger, openings_path
+    from vcrt.records.ledger import Ledger, openings_path
 
     Ledger(openings_path(copy)).append("opening", {"plan_hash": "x"})
     assert "opened    1 time" in run(capsys, "verify", copy, "--no-replay")[1]
@@ -381,7 +381,7 @@ def test_a_damaged_ledger_is_a_named_error_and_gives_no_other_rows(tmp_path):
     import sqlite3
 
     from vcrt.errors import RunError
-    from vcrt.protocol.ledger import Ledger
+    from vcrt.records.ledger import Ledger
 
     path = tmp_path / "ledger.sqlite"
     for number in range(2):

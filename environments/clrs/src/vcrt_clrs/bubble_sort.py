@@ -1,0 +1,181 @@
+"""Exchange neighbours in an array: schema ``bubble_sort`` (CLRS 3e, problem 2-2).
+
+An operation exchanges the elements at positions j - 1 and j. It is accepted exactly if they are out of order. The
+dependent pair is j and then j - 1, which carries one small key two places down; the reversal is rejected, because what
+stands at j - 1 and j - 2 is in order before. Every exchange takes one inversion away, so it changes the state.
+
+The state is the array alone. The loop counters of the run are not part of it: operations that are run in another order
+have no place in the loops. So a run that goes on from a state has to be told how many exchanges are behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations, pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from vcrt.environments.contract import Accepted, Footprint, Operation, Rejected, Schema, Transition
+from vcrt.hashing import Json
+from vcrt_clrs.inputs import Keys, keys_of, read_keys
+from vcrt_clrs.reading import read_int, read_member, read_payload, read_permutation
+from vcrt_clrs.rows import byte_rows, chain_pointers, mask_one
+from vcrt_clrs.schema import (
+    AlgorithmSchema,
+    Lifted,
+    Rows,
+    linear_extension,
+    shuffled,
+    state_after,
+)
+from vcrt_clrs.trace import Trace
+
+
+class BubbleSortState(NamedTuple):
+    """The order of the elements, as bytes."""
+
+    keys: Keys
+    order: bytes
+
+    def read(self, payload: Json) -> int:
+        """The upper position of a payload ``{"exchange": j}``."""
+        position = read_payload(payload, "exchange")
+        return read_int(position, "operation.payload.exchange", 1, len(self.order) - 1)
+
+    def take(self, step: int) -> Transition[BubbleSortState]:
+        """Exchange the elements at ``step - 1`` and ``step``."""
+        return exchange(self, step)
+
+    def canonical(self) -> bytes:
+        """Digest of the keys, then the order (bytes)."""
+        return self.keys.digest + self.order
+
+    def task(self) -> str:
+        """The keys by rank, as they stand."""
+        ranks = {index: rank for rank, index in enumerate(_by_key(self))}
+        return f"Bubble sort. The keys by rank: {' '.join(str(ranks[i]) for i in self.order)}."
+
+    def footprint(self, step: int) -> Footprint:
+        """Two neighbouring places."""
+        places = (f"place {step - 1}", f"place {step}")
+        return Footprint(reads=places, writes=places)
+
+
+def _by_key(state: BubbleSortState) -> list[int]:
+    return sorted(state.order, key=lambda index: state.keys.values[index])
+
+
+def exchange(state: BubbleSortState, position: int) -> Transition[BubbleSortState]:
+    """Exchange an element with the one before it if it has the smaller key."""
+    order, keys = state.order, state.keys.values
+    upper, lower = order[position], order[position - 1]
+    if not keys[upper] < keys[lower]:
+        return Rejected(f"positions {position - 1} and {position} are not out of order")
+    exchanged = b"%b%c%c%b" % (order[: position - 1], upper, lower, order[position + 1 :])
+    return Accepted(BubbleSortState(state.keys, exchanged))
+
+
+class BubbleSort(AlgorithmSchema[BubbleSortState]):
+    """Exchanges that follow each other in a run, two of which carry one key two places down."""
+
+    schema = Schema(
+        name="bubble_sort",
+        summary="exchange at j, then at j-1: the reversal finds positions j-2 and j-1 in order",
+        relation="precedes",
+    )
+    lengths = range(10, 21)
+    placing = "next"
+
+    def lift(
+        self, trace: Trace, num_operations: int, rng: np.random.Generator
+    ) -> Lifted[BubbleSortState] | None:
+        """A window of exchanges of which two touch; the reference order is any linear extension."""
+        steps = list(self.run(self.start(trace)))
+        for start in shuffled(range(len(steps) - num_operations + 1), rng):
+            state = steps[start].before
+            window: list[int] = [each.step for each in steps[start : start + num_operations]]
+            pair = _carrying_pair(window)
+            if pair is not None and state_after(state, pair[1:]) is None:
+                others = (position for position in window if position not in pair)
+                return state, linear_extension([*pair, *others], rng)
+        return None
+
+    def read_state(self, initial: Json) -> BubbleSortState:
+        """Members ``keys`` and ``order`` (a permutation)."""
+        keys = read_keys(initial)
+        order = read_member(initial, "order")
+        return BubbleSortState(
+            keys=keys, order=read_permutation(order, "initial.order", keys.num_elements)
+        )
+
+    def write_state(self, state: BubbleSortState) -> Json:
+        """The members that :meth:`read_state` reads."""
+        return {"keys": list(state.keys.values), "order": list(state.order)}
+
+    def start(self, trace: Trace) -> BubbleSortState:
+        """The elements in their order."""
+        return _unsorted(keys_of(trace))
+
+    def operation(self, step: int) -> Operation:
+        """The exchange of a position with the one before it."""
+        return Operation(signature=f"exchange {step - 1},{step}", payload={"exchange": step})
+
+    def schedule(self, state: BubbleSortState) -> list[int]:
+        """The position of every comparison of a whole run."""
+        return [position for _, position in _counters(state.keys.num_elements)]
+
+    def hint_rows(self, trace: Trace) -> Rows:
+        """A row for each comparison."""
+        start = self.start(trace)
+        orders = byte_rows(_compared(start, self.schedule(start)))
+        size = orders.shape[1]
+        counters = np.array([(0, 0), *_counters(size)])
+        rows = np.arange(len(orders))
+        return {
+            "pred_h": chain_pointers(orders),
+            "i": mask_one(orders[rows, counters[:, 0]], size),
+            "j": mask_one(orders[rows, counters[:, 1]], size),
+        }
+
+    def finish(self, state: BubbleSortState, done: int) -> Rows:
+        """The array after each comparison that is left when ``done`` exchanges have been made, and at the end.
+
+        Comparing again what is behind the run would sort any array, and so prove nothing. What is left sorts an array
+        only in part, and only the genuine one passes through the genuine rows.
+        """
+        schedule = self.schedule(state)
+        orders = _compared(_unsorted(state.keys), schedule)
+        exchanges = [at for at, (one, other) in enumerate(pairwise(orders), 1) if one != other]
+        behind = [0, *exchanges[:done]][-1]
+        left = schedule[behind:]
+        rows = chain_pointers(byte_rows(_compared(state, left)))
+        return {"pred": rows[-1], "pred_h": rows}
+
+
+def _unsorted(keys: Keys) -> BubbleSortState:
+    return BubbleSortState(keys=keys, order=bytes(range(keys.num_elements)))
+
+
+def _counters(size: int) -> list[tuple[int, int]]:
+    """The loop counters (i, j) of each comparison: pass i compares j - 1 and j from the last j down to i + 1."""
+    return [(i, j) for i in range(size - 1) for j in reversed(range(i + 1, size))]
+
+
+def _compared(state: BubbleSortState, schedule: Sequence[int]) -> list[bytes]:
+    """The order before the first comparison and after each."""
+    orders = [state.order]
+    for position in schedule:
+        transition = exchange(state, position)
+        if isinstance(transition, Accepted):
+            state = transition.state
+        orders.append(state.order)
+    return orders
+
+
+def _carrying_pair(window: Sequence[int]) -> tuple[int, int] | None:
+    """The positions j and j - 1, in that order, if no others of the window touch."""
+    touching = [(a, b) for a, b in combinations(window, 2) if abs(a - b) <= 1]
+    if len(touching) == 1 and touching[0][0] == touching[0][1] + 1:
+        return touching[0]
+    return None

@@ -1,0 +1,14 @@
+"""Say in ``vcrt doctor`` what is found of the verifier of this package."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from vcrt.api.doctor import Finding, environment_findings
+from vcrt_django.toolchain import VARIABLE
+
+
+def findings() -> Iterator[Finding]:
+    """The lines on the environment."""
+    return environment_findings("django", optional=not os.environ.get(VARIABLE))

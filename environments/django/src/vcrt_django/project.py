@@ -1,0 +1,558 @@
+"""Load a user's Django project in this process, which is the worker's, and replay what its migrations hold.
+
+This runs the user's code: settings, apps and migrations. Each order is run in a process forked from this one, which has
+run none: what a migration leaves in Python is gone with it. On PostgreSQL what stands before the orders is run here.
+Promises that ``DATABASES`` is replaced before anything connects through Django, under every alias; routers and logging
+are left out, caches, mail and the files of storages that the settings name stay in this process. Not covered: what the
+user's code opens by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+from vcrt.errors import MalformedInputError, UnavailableError, VcrtError
+from vcrt.hashing import Json
+from vcrt_django.databases import (
+    SQLITE,
+    NotEmpty,
+    opened,
+    require_shareable,
+    watched_others,
+)
+from vcrt_django.fresh import in_fresh_process
+from vcrt_django.steady import Steady
+
+_ROWS = "rows that are given"
+#: The second run of an order has other random numbers.
+_LUCK = ("", " again")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Step:
+    """One operation, and the migration that consists of it."""
+
+    migration: Any
+    name: str
+    index: int
+
+    @property
+    def operation(self) -> Any:
+        return self.migration.operations[0]
+
+    def to_json(self) -> dict[str, Json]:
+        operation = self.operation
+        text = operation.describe()
+        code = getattr(operation, "code", None)
+        if code is not None:
+            text = f"RunPython {getattr(code, '__qualname__', code)}"
+        elif type(operation).__name__ == "RunSQL":
+            text = f"RunSQL {' '.join(str(operation.sql).split())[:80]}"
+        return {
+            "app": self.migration.app_label,
+            "migration": self.name,
+            "index": self.index,
+            "text": str(text),
+            "kind": type(operation).__name__,
+            "irreversible": not operation.reversible,
+        }
+
+
+class Project:
+    """Answers requests about one project; raises :class:`VcrtError` where it cannot be loaded."""
+
+    def __init__(
+        self,
+        database: Mapping[str, Any] | None,
+        *,
+        folder: str,
+        settings: str,
+        now: str,
+        max_memory_mb: float,
+        rows: str = "",
+    ) -> None:
+        self._steady = Steady(now)
+        self.engine = _configure(database, folder, settings)
+        import django
+
+        from vcrt_django.replaying import Replayer, is_content_type, migration_of
+
+        try:
+            self.database = opened()
+        except NotEmpty as error:
+            if database is None:
+                raise MalformedInputError(
+                    "apps that write to the database while they load",
+                    where=folder,
+                    found=str(error),
+                    expected="apps that leave an empty database empty",
+                    remedy="name settings with --settings that leave them out",
+                ) from error
+            raise UnavailableError("a database that is not empty", found=str(error)) from error
+        require_shareable()
+        self.label = f"Django {django.get_version()} on {self.database.label}"
+        self._migration_of, self._replayer = (
+            migration_of,
+            Replayer(self.database, before=self._begin, others=watched_others(), fresh=self._fresh),
+        )
+        self._max_memory_mb = max_memory_mb
+        self._is_content_type, self._by_chance = is_content_type, False
+        self._loader, self._rows = _loaded(folder), rows
+        self._start = self._synchronised()
+        self._empty = self.database.snapshot()
+        self._at: tuple[str, int] = "", 0
+        self._state = self._start
+        #: What was told of what stands before two branches.
+        self._held: Json = None
+
+    def conflicts(self) -> dict[str, Json]:
+        """The apps with several leaves, each pair of leaves with its branches; and how many apps have one leaf."""
+        found = self._loader.detect_conflicts()
+        pairs: list[Json] = []
+        for app, names in sorted(found.items()):
+            leaves = sorted(names)
+            for place, one in enumerate(leaves):
+                for other in leaves[place + 1 :]:
+                    base, *branches = self._branches((app, one), (app, other))
+                    steps: list[Json] = [
+                        {**step.to_json(), "branch": number}
+                        for number, branch in enumerate(branches)
+                        for node in branch
+                        for step in self._steps(node)
+                    ]
+                    pairs.append(
+                        {"app": app, "leaves": [one, other], "base": len(base), "steps": steps}
+                    )
+        apps = sorted({app for app, _ in self._loader.graph.nodes})
+        return {"pairs": pairs, "apps": [*apps], "engine": self.engine}
+
+    def answer(self, request: Any) -> Json:
+        """The windows of some apps, or the replays of a pair of branches or of a window."""
+        if request["do"] == "windows":
+            return list(self._windows(request["app"], request["steps"], request["every"]))
+        if request["do"] == "whole":
+            one, other = request["leaves"]
+            return self._whole(request["app"], one, other, request["rows"])
+        if "leaves" in request:
+            app, (one, other) = request["app"], request["leaves"]
+            base, *branches = self._branches((app, one), (app, other))
+            steps = [step for branch in branches for node in branch for step in self._steps(node)]
+            self._go_before(app, one, other, base, request["rows"])
+        else:
+            first, number = request["first"], request["steps"]
+            every = self._every()
+            steps = every[first : first + number]
+            self._go_to("windows", [step.migration for step in every], first)
+        sequences = [tuple(sequence) for sequence in request["sequences"]]
+        migrations = [step.migration for step in steps]
+        if request["do"] == "differences":
+            orders = [[migrations[index] for index in sequence] for sequence in sequences]
+            return self._compared(orders)
+        if self._by_chance:
+            return self._without_chance(migrations, sequences)
+        return list(self._replayer.replays(self._state, migrations, sequences))
+
+    def _begin(self, migration: Any) -> None:
+        place = getattr(migration, "place", "")
+        self._steady.begin(f"{migration.app_label} {migration.name} {place}")
+
+    def _fresh(self, work: Callable[[], Any]) -> Any:
+        return in_fresh_process(work, max_memory_mb=self._max_memory_mb)
+
+    def _go_before(
+        self, app: str, one: str, other: str, base: Sequence[Any], rows: Sequence[str] | None
+    ) -> set[Any]:
+        """Run what stands before two branches, as ``migrate`` does, and put rows there; which migrations those are.
+
+        ``rows`` are kinds of rows that are made where a table is empty; without them, those of the user, if any.
+        """
+        nodes = dict.fromkeys([*self._filled(app, one, other), *base])
+        units = [self._loader.graph.nodes[node] for node in nodes]
+        name = f"{app} {one} {other} {len(base)} {rows}"
+        self._go_to(name, units, len(units), partial(self._end_before, app, units, rows))
+        return {*nodes}
+
+    def _filled(self, app: str, one: str, other: str) -> Iterator[Any]:
+        """The migrations of Django's own apps that ``migrate`` fills, where they need neither branch.
+
+        A database has them before the branches, whichever of those names them.
+        """
+        from vcrt_django.signals import FILLED_APPS
+
+        graph = self._loader.graph
+        plans = [{*graph.forwards_plan((app, leaf))} for leaf in (one, other)]
+        heads = {node for node in plans[0] ^ plans[1] if node[0] == app}
+        for label in FILLED_APPS:
+            for leaf in sorted(graph.leaf_nodes(label)) if label != app else ():
+                for node in graph.forwards_plan(leaf):
+                    if not heads.intersection(graph.forwards_plan(node)):
+                        yield node
+
+    def _end_before(
+        self, app: str, units: Sequence[Any], rows: Sequence[str] | None, state: Any
+    ) -> tuple[Any, Json]:
+        from vcrt_django.rows import empty_models, make_rows
+        from vcrt_django.signals import send_post_migrate
+
+        failed = send_post_migrate(state, units, self.database.settle)
+        made, unmade = list[str](), list[list[str]]()
+        if rows is not None:
+            self._steady.begin("rows")
+            made, unmade = make_rows(state, rows)
+        elif self._rows:
+            state = self._applied(state, self._migration_of(app, [self._put_rows()], name=_ROWS))
+        empty = [str(model._meta.label) for model in empty_models(state)]
+        return state, {
+            "failed": failed,
+            "made": [*made],
+            "unmade": [[*each] for each in unmade],
+            "empty": [*empty],
+        }
+
+    def _whole(self, app: str, one: str, other: str, rows: Sequence[str] | None) -> dict[str, Json]:
+        """Both orders of two branches by the project's own migrations: the hash at the end, or what refused it.
+
+        If both run, also what they leave in other ways.
+
+        What one branch alone needs of another app is run where Django runs it, with that branch; with rows of the
+        user's own, which may need it, before both.
+        """
+        graph = self._loader.graph
+        plans = [graph.forwards_plan((app, leaf)) for leaf in (one, other)]
+        common = [node for node in plans[0] if node in plans[1]]
+        base = self._branches((app, one), (app, other))[0] if self._rows else common
+        before = self._go_before(app, one, other, base, rows)
+        orders = [
+            [
+                graph.nodes[node]
+                for node in dict.fromkeys([*plans[a], *plans[b]])
+                if node not in before
+            ]
+            for a, b in ((0, 1), (1, 0))
+        ]
+        held: Any = self._held
+        return {**self._compared(orders, is_whole=True), **held}
+
+    def _compared(
+        self, orders: Sequence[Sequence[Any]], *, is_whole: bool = False
+    ) -> dict[str, Json]:
+        """What each of two orders ends in, run twice, and how they differ but for what is drawn by chance."""
+        from vcrt_django.catalogue import differences, digest
+        from vcrt_django.chance import Inseparable, separated
+
+        runs = [[self._run(order, luck, is_whole=is_whole) for luck in _LUCK] for order in orders]
+        answers, forms, drawn = list[Json](), list[Any](), set[str]()
+        is_same = [run[0] for run in runs[0]] == [run[0] for run in runs[1]]
+        for first, again in runs:
+            if first[1] is not None or again[1] is not None:
+                if (first[1] or ())[:2] != (again[1] or ())[:2]:
+                    raise _unsteady([f"{one[1]}" for one in (first, again)])
+                answers.append({"hash": None, "refused": first[1]})
+                continue
+            form = first[0]
+            try:
+                form, columns = separated(first[0], again[0])
+                drawn |= {*columns}
+            except Inseparable as error:
+                if not is_same:
+                    raise _unsteady([str(each) for each in error.args]) from error
+            # States that equal draws make equal are equal.
+            form = first[0] if is_same else form
+            forms.append(form)
+            answers.append({"hash": digest(*form), "refused": None})
+        self._by_chance |= bool(drawn)
+        differ: list[Json] = []
+        if len(forms) == len(orders) == 2 and forms[0] != forms[1]:
+            differ += differences(*forms)
+        return {"orders": answers, "differences": differ, "drawn": sorted(drawn)}
+
+    def _run(
+        self, migrations: Sequence[Any], luck: str, *, is_whole: bool
+    ) -> tuple[Any, list[Json] | None]:
+        """The form that an order ends in, or what refused it: run in a process of its own."""
+        kept = None if self.database.is_forked else self.database.snapshot()
+        try:
+            form, refused = self._fresh(lambda: self._along(migrations, luck, is_whole=is_whole))
+            return None if form is None else tuple(form), refused
+        finally:
+            if kept is not None:
+                self.database.restore(kept)
+
+    def _along(self, migrations: Sequence[Any], luck: str, *, is_whole: bool) -> list[Any]:
+        from vcrt_django.signals import send_post_migrate, send_pre_migrate
+
+        self._steady.luck = luck
+        state, failed = self._state, list[Json]()
+        if is_whole:
+            self._steady.begin("pre_migrate")
+            failed += send_pre_migrate(state, migrations, self.database.settle)
+        for migration in migrations:
+            after = self._replayer.apply(state, migration)
+            if isinstance(after, str):
+                return [None, [migration.app_label, migration.name, after]]
+            state = after
+        if is_whole:
+            self._steady.begin("post_migrate")
+            failed += send_post_migrate(state, migrations, self.database.settle)
+        form, held = self._replayer.form(state)
+        return [[form, held | ({"signals": failed} if failed else {})], None]
+
+    def _without_chance(
+        self, steps: Sequence[Any], sequences: Sequence[tuple[int, ...]]
+    ) -> list[Json]:
+        """The replays, of states without what is drawn by chance: each sequence is run twice."""
+        from vcrt_django.catalogue import digest
+        from vcrt_django.chance import Inseparable, separated
+        from vcrt_django.replaying import hashes_along
+
+        runs = list[Any]()
+        for luck in _LUCK:
+            self._steady.luck = luck
+            runs.append(self._replayer.answers(self._state, steps, sequences, self._replayer.form))
+        self._steady.luck = _LUCK[0]
+        one, other = runs
+        answers: dict[tuple[int, ...], tuple[bool, Any]] = {}
+        for sequence, (accepted, said) in one.items():
+            if accepted != other.get(sequence, (None, None))[0]:
+                raise _unsteady([f"step {sequence[-1] + 1} is refused in one of two runs"])
+            if accepted:
+                # What cannot be told apart is compared as equal draws left it.
+                with suppress(Inseparable):
+                    said, _ = separated(tuple(said), tuple(other[sequence][1]))
+                said = digest(*said)
+            answers[sequence] = accepted, said
+        return hashes_along(sequences, answers)
+
+    def _branches(self, one: Any, other: Any) -> tuple[list[Any], list[Any], list[Any]]:
+        """What must be there before the branches, and the migrations of each, in Django's order."""
+        graph = self._loader.graph
+        plans = [graph.forwards_plan(leaf) for leaf in (one, other)]
+        common = set(plans[0]) & set(plans[1])
+        heads = {node for plan in plans for node in plan if node[0] == one[0]} - common
+        base, first, second = list[Any](), list[Any](), list[Any]()
+        for plan, branch in zip(plans, (first, second), strict=True):
+            for node in plan:
+                if not heads.intersection(graph.forwards_plan(node)):
+                    base += [node] * (node not in base)
+                else:
+                    branch.append(node)
+        return base, first, second
+
+    def _steps(self, node: Any) -> list[_Step]:
+        migration = self._loader.graph.nodes[node]
+        steps = list[_Step]()
+        for operation in migration.operations:
+            if self._is_content_type(operation):
+                steps[-1].migration.operations.append(operation)
+                continue
+            made = self._migration_of(
+                migration.app_label, [operation], atomic=migration.atomic, name=migration.name
+            )
+            made.place = len(steps)
+            steps.append(_Step(migration=made, name=migration.name, index=len(steps)))
+        return steps
+
+    def _every(self) -> list[_Step]:
+        """All operations of the project in the order in which Django would run them."""
+        plan = dict.fromkeys(
+            node
+            for leaf in sorted(self._loader.graph.leaf_nodes())
+            for node in self._loader.graph.forwards_plan(leaf)
+        )
+        return [step for node in plan for step in self._steps(node)]
+
+    def _windows(self, app: str | None, steps: int, every: int) -> Iterator[Json]:
+        """The windows of consecutive operations of one migration."""
+        known = {node[0] for node in self._loader.graph.nodes}
+        if app is not None and app not in known:
+            raise MalformedInputError(
+                "an app without migrations",
+                found=app,
+                expected=", ".join(sorted(known)) or "a project with migrations",
+            )
+        operations = self._every()
+        for first in range(len(operations) - steps + 1):
+            window = operations[first : first + steps]
+            head = window[0]
+            own = app in (None, head.migration.app_label) and head.index % every == 0
+            whole = window[-1].index == head.index + steps - 1
+            if own and whole and window[-1].migration.app_label == head.migration.app_label:
+                reduces = [
+                    a.operation.reduce(b.operation, a.migration.app_label) is True
+                    for a, b in pairwise(window)
+                ]
+                yield {
+                    "first": first,
+                    "steps": [step.to_json() for step in window],
+                    "reduces": list(reduces),
+                }
+
+    def _go_to(
+        self,
+        name: str,
+        units: Sequence[Any],
+        place: int,
+        end: Callable[[Any], tuple[Any, Json]] | None = None,
+    ) -> None:
+        """Run what stands before, from where this project is now or from the beginning; ``end`` comes behind it."""
+        if self._at == (name, place):
+            return
+        if self._at[0] != name or self._at[1] > place:
+            self.database.restore(self._empty)
+            self._state, self._at = self._start, (name, 0)
+        todo = units[self._at[1] : place]
+        self._at = "", 0
+        if self.database.is_forked:
+            self._held, data = self._fresh(lambda: list(self._forward(todo, end)[1:]))
+            self.database.take(b64decode(data))
+            for unit in todo:
+                self._state = unit.mutate_state(self._state)
+        else:
+            self._state, self._held, _ = self._forward(todo, end)
+        self._at = name, place
+
+    def _forward(
+        self, units: Sequence[Any], end: Callable[[Any], tuple[Any, Json]] | None
+    ) -> tuple[Any, Json, str]:
+        """The state after some migrations, what its end tells, and the database, if it is in this process."""
+        from vcrt_django.signals import send_pre_migrate
+
+        state, held = self._state, None
+        if end is not None:
+            send_pre_migrate(state, units, self.database.settle)
+        for unit in units:
+            state = self._applied(state, unit)
+        if end is not None:
+            state, held = end(state)
+        return state, held, b64encode(self.database.to_bytes()).decode()
+
+    def _applied(self, state: Any, unit: Any) -> Any:
+        after = self._replayer.apply(state, unit)
+        if not isinstance(after, str):
+            return after
+        if unit.name == _ROWS:
+            raise MalformedInputError(
+                "rows that do not go into the database before the branches",
+                found=after,
+                expected=f"statements of SQL that {self.database.label} accepts",
+            )
+        raise MalformedInputError(
+            "a migration before the ones to be judged is refused",
+            where=f"{unit.app_label}.{unit.name}",
+            found=after,
+            expected=f"migrations that run on {self.database.label}",
+            remedy="judge on the database that it needs, with --database, or on a part that does without",
+        )
+
+    def _put_rows(self) -> Any:
+        """The user's own rows, as the last operation before the branches."""
+        from django.db import migrations
+
+        return migrations.RunSQL(self._rows)
+
+    def _synchronised(self) -> Any:
+        """The state before all migrations, with tables for apps that have none, as ``migrate --run-syncdb`` does.
+
+        Django's own table of migrations is there, and empty: a migration may name it.
+        """
+        from django.db import connection
+        from django.db.migrations.recorder import MigrationRecorder
+        from django.db.migrations.state import ProjectState
+
+        MigrationRecorder(connection).ensure_schema()
+
+        state = ProjectState(real_apps=self._loader.unmigrated_apps)
+        with connection.schema_editor() as editor:
+            for model in state.apps.get_models(include_auto_created=False):
+                options = model._meta
+                if options.managed and not options.proxy and not options.swapped:
+                    editor.create_model(model)
+        return state
+
+
+def _unsteady(found: Sequence[str]) -> MalformedInputError:
+    return MalformedInputError(
+        "migrations that end differently each time they are run",
+        found="; ".join(found[:4])[:500],
+        expected="what two runs of one order leave in other ways to be values in rows",
+        remedy="leave out what they take from the clock or at random",
+    )
+
+
+def _configure(database: Mapping[str, Any] | None, folder: str, settings: str) -> str:
+    """Load the user's settings, put databases of ours in place of theirs, and set up; the engine that they name."""
+    sys.path.insert(0, folder)
+    os.chdir(folder)
+    os.environ["DJANGO_SETTINGS_MODULE"] = settings
+    import django
+    from django.conf import settings as live
+    from django.db import connections
+
+    where = f"{folder}, settings {settings}"
+    try:
+        theirs = dict(live.DATABASES)
+    except (Exception, SystemExit) as error:
+        raise _unloadable("settings that do not import", where, error) from error
+    if "settings" in vars(connections):
+        raise MalformedInputError(
+            "settings that look at their databases while they are imported",
+            where=where,
+            expected="settings that only say which databases there are",
+            remedy="name other settings with --settings",
+        )
+    live.DATABASES = {alias: dict(SQLITE) for alias in {*theirs, "default"}}
+    if database is not None:
+        live.DATABASES["default"] = dict(database)
+    live.DATABASE_ROUTERS = []
+    memory = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
+    live.CACHES = dict.fromkeys({*getattr(live, "CACHES", ()), "default"}, memory)
+    live.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
+    stored = {"BACKEND": "django.core.files.storage.InMemoryStorage"}
+    storages = getattr(live, "STORAGES", {})
+    live.STORAGES = {**storages, **dict.fromkeys({*storages, "default"} - {"staticfiles"}, stored)}
+    # Handlers open files.
+    live.LOGGING_CONFIG = None
+    try:
+        django.setup()
+        ours = {alias: connections[alias].settings_dict["NAME"] for alias in connections}
+    except (Exception, SystemExit) as error:
+        raise _unloadable("a project whose apps do not load", where, error) from error
+    expected = {alias: live.DATABASES[alias]["NAME"] for alias in ours}
+    if ours != expected or not all(n == ":memory:" or n.startswith("vcrt_") for n in ours.values()):
+        raise VcrtError("a project that puts its own databases back", where=where, found=str(ours))
+    return str(theirs.get("default", {}).get("ENGINE", "none"))
+
+
+def _loaded(folder: str) -> Any:
+    from django.apps import apps
+    from django.db.migrations.loader import MigrationLoader
+
+    from vcrt_django.replaying import with_content_types
+
+    try:
+        loader = MigrationLoader(None, ignore_no_migrations=True)
+    except (Exception, SystemExit) as error:
+        raise _unloadable("migrations that do not load", folder, error) from error
+    if apps.is_installed("django.contrib.contenttypes"):
+        for migration in loader.graph.nodes.values():
+            migration.operations = list(with_content_types(migration))
+    return loader
+
+
+def _unloadable(what: str, where: str, error: BaseException) -> MalformedInputError:
+    return MalformedInputError(
+        what,
+        where=where,
+        found=f"{type(error).__name__}: {error}",
+        expected="a project of which `python manage.py showmigrations` works with this Python",
+        remedy="install what it imports where vcrt is, set what its settings read (and PYTHONPATH, where manage.py "
+        "changes sys.path), or name others with --settings",
+    )

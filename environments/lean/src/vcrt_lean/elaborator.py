@@ -1,0 +1,254 @@
+"""Run commands by Lean's elaborator in this process, in persistent states: what follows one never sees another.
+
+Promises for Lean 4.35.0 (commit :data:`COMMIT`) only: which functions there are, which references they consume and how
+their objects are laid out belongs to a commit. A wrong layout ends the process; hence it runs in one of its own.
+Not covered: limits on time and memory (see :mod:`vcrt_lean.inprocess`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vcrt.printable import counted
+from vcrt_lean.values import Library, Value, construct, elements, empty_array, number
+
+#: The commit whose functions and objects this module knows.
+COMMIT = "eb6cafb7290e8bd5f2937522d8d804f58f02bafc"
+#: Line, severity and text of a message.
+Said = tuple[int, str, str]
+State = Value
+
+_SEVERITIES = ("information", "warning", "error")
+# The fields of Lean's structures that are used here.
+_STATE_FIELDS, _ENVIRONMENT, _MESSAGES, _SCOPES, _INFO = 13, 0, 1, 2, 8
+_SCOPE_OPTIONS, _SCOPE_NAMESPACE, _SCOPE_OPEN = 1, 2, 3
+_MESSAGE_FIELDS, _POSITION, _DATA, _SEVERITY, _SILENT = 5, 1, 4, 1, 2
+_INFO_FIELDS = 3
+_INPUT_MAP = 2
+_DEFINITION, _THEOREM = 1, 2
+_COMMON, _BODY = 0, 1
+_LEVELS, _TYPE = 1, 2
+_ACCEPTED = 1
+
+
+class ElaboratorError(Exception):
+    """Lean did something that this module does not expect of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A text as Lean's parser takes it, and its size in bytes."""
+
+    context: Value
+    size: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command as Lean parsed it, where it stands, how the parser goes on after it, and what the parser said.
+
+    The last one of a text has no ``syntax``: it is the end.
+    """
+
+    syntax: Value | None
+    source: Source
+    start: Value
+    end: Value
+    said: list[Said]
+
+
+class Elaborator:
+    """Parses and runs commands with the Lean of ``library``."""
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
+        objects, pointer = library.on_objects, ctypes.c_void_p
+        self._input = library.function(
+            "l_Lean_Parser_mkInputContext___redArg", pointer, pointer, ctypes.c_uint8, pointer
+        )
+        self._parse = objects("l_Lean_Parser_parseCommand", 4)
+        self._elaborate = objects("l_Lean_Elab_Command_elabCommandTopLevel", 4)
+        self._is_terminal = objects("l_Lean_Parser_isTerminalCommand", 1)
+        self._new_cell = objects("lean_st_mk_ref", 1)
+        self._cell_content = objects("lean_st_ref_get", 1)
+        self._log_array = objects("l_Lean_MessageLog_toArray", 1)
+        self._data_text = objects("l_Lean_MessageData_toString", 1)
+        self._find = library.function(
+            "l_Lean_Environment_find_x3f", pointer, pointer, ctypes.c_uint8
+        )
+        self._constants = objects("l_Lean_Expr_getUsedConstants", 1)
+        self._add = library.function(
+            "l_Lean_Environment_addDeclCore",
+            *(pointer, ctypes.c_size_t, ctypes.c_size_t, pointer, pointer, ctypes.c_uint8),
+        )
+        self._equal = objects("lean_expr_equal", 2)
+        self._equal_names = objects("lean_name_eq", 2)
+        self._file = library.string("<stdin>")
+        self.no_messages = library.variable("l_Lean_MessageLog_empty")
+        self._macro_scope = library.variable("l_Lean_firstFrontendMacroScope")
+
+    def empty_state(self) -> State:
+        """The state before any command: nothing in the environment, the default options, no record for editors."""
+        objects = self.library.on_objects
+        made = action_result(objects("l_Lean_mkEmptyEnvironment", 1)(0))
+        environment = objects("l_Lean_Environment_setMainModule", 2)(
+            made.give(), self.library.name("_stdin").give()
+        )
+        options = self.library.variable("l_Lean_Options_empty")
+        make = objects("l_Lean_Elab_Command_mkState", 3)
+        state = Value(make(environment, self.no_messages.give(), options.give()))
+        info = state.field(_INFO)
+        if (state.num_fields, info.num_fields) != (_STATE_FIELDS, _INFO_FIELDS):
+            raise ElaboratorError(f"a state of {counted(state.num_fields, 'field')}")
+        # The small value that says whether to record is left at zero.
+        return state.replaced(_INFO, construct(0, *map(info.field, range(_INFO_FIELDS)), small=1))
+
+    def run(self, state: State, text: str) -> tuple[State, list[Said]]:
+        """Run the commands in ``text`` after ``state``, which stays as it is: the new state, and what Lean said.
+
+        Raises :class:`ElaboratorError` if Lean does not read the text to its end.
+        """
+        said: list[Said] = []
+        source = self._source(text)
+        position = construct(0, number(0), small=1)
+        while True:
+            command = self._next(state, source, position)
+            state, more = self.run_command(state, command)
+            said += more
+            if command.syntax is None:
+                return state, said
+            position = command.end
+
+    def parse(self, state: State, text: str) -> list[Command]:
+        """The commands in ``text``, none of which may change the syntax that is known in ``state``.
+
+        Raises :class:`ElaboratorError` if Lean does not read the text to its end.
+        """
+        source = self._source(text)
+        position = construct(0, number(0), small=1)
+        commands = [self._next(state, source, position)]
+        while commands[-1].syntax is not None:
+            commands.append(self._next(state, source, commands[-1].end))
+        return commands
+
+    def run_command(
+        self, state: State, command: Command, *, brief: bool = False
+    ) -> tuple[State, list[Said]]:
+        """The state after a command, and what the parser and the elaborator said (only errors, if ``brief``)."""
+        if command.syntax is None:
+            return state, command.said
+        nothing = number(0)
+        # What turns positions into lines.
+        lines = command.source.context.field(_INPUT_MAP)
+        context = construct(
+            0,
+            *(self._file, lines, nothing, command.start, nothing),
+            *(nothing, self._macro_scope, nothing, nothing, nothing),
+            small=1,
+        )
+        cell = self.cell(state)
+        action_result(
+            self._elaborate(
+                command.syntax.give(), empty_array().give(), context.address, cell.address
+            )
+        )
+        after = self.content(cell)
+        said = command.said + self.read(after.field(_MESSAGES), brief=brief)
+        return after.replaced(_MESSAGES, self.no_messages), said
+
+    def find(self, environment: Value, name: Value) -> Value | None:
+        """What a name stands for in an environment, or None."""
+        found = Value(self._find(environment.give(), name.give(), 0))
+        return found.field(0) if found.num_fields else None
+
+    def constants(self, term: Value) -> list[Value]:
+        """The names of the constants in a term."""
+        return Value(self._constants(term.give())).items()
+
+    def same_declaration(self, one: Value, other: Value) -> bool:
+        """Whether two constants are theorems or definitions of one statement and body, to the last name in them."""
+        if one.tag != other.tag or one.tag not in (_DEFINITION, _THEOREM):
+            return False
+        bodies = [constant.field(0) for constant in (one, other)]
+        common = [body.field(_COMMON) for body in bodies]
+        levels = [list(elements(part.field(_LEVELS))) for part in common]
+        return (
+            len(levels[0]) == len(levels[1])
+            and all(self._agree(self._equal_names, *pair) for pair in zip(*levels, strict=True))
+            and self._agree(self._equal, *(part.field(_TYPE) for part in common))
+            and self._agree(self._equal, *(body.field(_BODY) for body in bodies))
+        )
+
+    def same_constant(self, one: Value, other: Value) -> bool:
+        """Whether two constants are the very same object, or :meth:`same_declaration` holds."""
+        return one.field(0).address == other.field(0).address or self.same_declaration(one, other)
+
+    def environment(self, state: State) -> Value:
+        """The environment of a state."""
+        return state.field(_ENVIRONMENT)
+
+    def added(self, environment: Value, declaration: Value) -> Value | None:
+        """The environment with a declaration that the kernel has checked and accepted, or None if it refuses it."""
+        result = Value(
+            self._add(environment.give(), 0, 0, declaration.address, number(0).address, 1)
+        )
+        return result.field(0) if result.tag == _ACCEPTED else None
+
+    def cell(self, content: Value) -> Value:
+        """A mutable cell."""
+        return Value(self._new_cell(content.give()))
+
+    def content(self, cell: Value) -> Value:
+        """What is in a mutable cell."""
+        return Value(self._cell_content(cell.address))
+
+    def read(self, log: Value, *, brief: bool = False) -> list[Said]:
+        """The messages in one of Lean's logs (only errors, if ``brief``: texts are what takes time)."""
+        said = []
+        for message in Value(self._log_array(log.address)).items():
+            if message.num_fields != _MESSAGE_FIELDS:
+                raise ElaboratorError(f"a message of {counted(message.num_fields, 'field')}")
+            severity = _SEVERITIES[message.byte(_SEVERITY)]
+            if not message.byte(_SILENT) and not (brief and severity != "error"):
+                line = message.field(_POSITION).field(0).number()
+                said.append((line, severity, self.text(message.field(_DATA))))
+        return said
+
+    def text(self, data: Value) -> str:
+        """The text of a message."""
+        return Value(self._data_text(data.give())).text()
+
+    def _agree(self, compare: Callable[..., int], one: Value, other: Value) -> bool:
+        return one.address == other.address or bool(compare(one.address, other.address) & 1)
+
+    def _source(self, text: str) -> Source:
+        size = number(len(text.encode()))
+        context = self._input(self.library.string(text).give(), self._file.give(), 0, size.address)
+        return Source(Value(context), size)
+
+    def _next(self, state: State, source: Source, position: Value) -> Command:
+        scope = state.field(_SCOPES).field(0)
+        known = [scope.field(i) for i in (_SCOPE_OPTIONS, _SCOPE_NAMESPACE, _SCOPE_OPEN)]
+        context = construct(0, state.field(_ENVIRONMENT), *known)
+        parsed = Value(
+            self._parse(
+                source.context.give(), context.give(), position.give(), self.no_messages.give()
+            )
+        )
+        syntax, rest = parsed.field(0), parsed.field(1)
+        end, said = rest.field(0), self.read(rest.field(1))
+        if not self._is_terminal(syntax.give()) & 1:
+            return Command(syntax, source, position.field(0), end, said)
+        if end.field(0).address != source.size.address:
+            raise ElaboratorError("Lean did not read the text to its end")
+        return Command(None, source, position.field(0), end, said)
+
+
+def action_result(address: int) -> Value:
+    """The value of an action that succeeded."""
+    result = Value(address)
+    if result.tag != 0:
+        raise ElaboratorError("an action of Lean failed")
+    return result.field(0)

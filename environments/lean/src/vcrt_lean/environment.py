@@ -1,0 +1,220 @@
+"""Judge Lean 4 steps, which are declarations or tactics, by Lean's elaborator and kernel.
+
+Verdicts and states come only from what Lean prints. Not covered: steps that need Lean's standard library, which the
+prelude replaces by a few propositions, data types and tactics.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import ClassVar
+
+from vcrt.environments.contract import (
+    BatchEnvironment,
+    CrossCheck,
+    Episode,
+    Footprint,
+    Guards,
+    Operation,
+    Replay,
+    ReplayRequest,
+    Versions,
+)
+from vcrt.environments.cross_checks import replays_to_check, sampled_replays
+from vcrt.errors import MalformedInputError
+from vcrt.hashing import sha256_hex
+from vcrt_lean.inprocess import RECHECKED
+from vcrt_lean.judging import Job, Limits, judge
+from vcrt_lean.posets import POSET_SCHEMAS, sample_poset
+from vcrt_lean.program import Declarations, Program, footprint_of, read_program
+from vcrt_lean.protection import protections
+from vcrt_lean.rendering import PRELUDE
+from vcrt_lean.schemas import SCHEMAS, sample_episode
+from vcrt_lean.selftest import check_toolchain, elaborators_of, runs_in_process
+from vcrt_lean.sharing import judge_shared
+from vcrt_lean.toolchain import Toolchain, find_toolchain
+
+
+class LeanEnvironment(BatchEnvironment):
+    """Episodes of Lean steps, replayed in batches by ``lean`` processes.
+
+    ``limits`` bounds what a replay may use; ``num_operations`` is the length of the sampled episodes, except for
+    schemas with ``num_steps``. With ``recheck``, the kernel alone checks again what Lean accepts, which takes about a
+    tenth of the time.
+    """
+
+    name: ClassVar[str] = "lean"
+    schemas = (*SCHEMAS, *POSET_SCHEMAS)
+    preferred_batch: ClassVar[int] = 240
+    #: Its processes have limits of their own, which come first and name the episode.
+    call_timeout_s: ClassVar[float] = 3600.0
+    #: Versions of this adapter and of its canonical states.
+    adapter: ClassVar[str] = "1"
+    canonicalizer: ClassVar[str] = "2"
+
+    def __init__(
+        self,
+        *,
+        limits: Limits | None = None,
+        num_operations: int = 4,
+        recheck: bool = False,
+    ) -> None:
+        self.limits = Limits() if limits is None else limits
+        self.num_operations = num_operations
+        self.recheck = recheck
+        self._rechecked: Counter[str] = Counter()
+
+    def versions(self) -> Versions:
+        """Which Lean judges, by version, commit and SHA-256; raises :class:`UnavailableError` without a fit one."""
+        toolchain = self._toolchain()
+        route = ", elaborator in process" if runs_in_process(toolchain) else ""
+        return Versions(
+            environment=self.name,
+            adapter=self.adapter,
+            canonicalizer=self.canonicalizer,
+            verifier=toolchain.label + route,
+            libraries={**dict(toolchain.digests), "prelude.lean": sha256_hex(PRELUDE.encode())},
+        )
+
+    def sample(self, schema: str, seed: int) -> Episode:
+        """A candidate episode; raises :class:`vcrt.errors.UnknownNameError` for an unknown schema."""
+        known = self.schema(schema)
+        if known.num_steps is not None:
+            return sample_poset(known, seed)
+        return sample_episode(known.name, seed, num_operations=self.num_operations)
+
+    def replay(self, requests: Sequence[ReplayRequest]) -> list[Replay]:
+        """Lean's answers, from its elaborator in a worker, or else from ``lean`` commands.
+
+        Raises :class:`MalformedInputError` for an episode that may not reach Lean or whose start Lean refuses, and
+        :class:`vcrt.errors.VerifierFailure` where Lean gives no verdict.
+        """
+        jobs = self._jobs(requests)
+        if not jobs:
+            return []
+        toolchain = self._toolchain()
+        elaborators = elaborators_of(toolchain, self.limits)
+        if elaborators is None:
+            return self._replay_by_command(toolchain, jobs)
+        before = elaborators.rechecked.copy()
+        replays = judge_shared(toolchain, elaborators, jobs, self.limits, recheck=self.recheck)
+        self._rechecked += elaborators.rechecked - before
+        return replays
+
+    def thorough(self) -> LeanEnvironment:
+        """The same environment with ``recheck``."""
+        return LeanEnvironment(limits=self.limits, num_operations=self.num_operations, recheck=True)
+
+    def guards(self) -> Guards:
+        """What keeps a Lean process from doing harm here, and what its kernel alone has accepted again, without axioms.
+
+        Where Lean is driven by its command line alone, nothing is checked again.
+        """
+        report = protections(find_toolchain().needs)
+        return Guards(
+            in_force=report.in_force,
+            absent=report.absent,
+            checked_again={what: self._rechecked[what] for what in RECHECKED if self.recheck},
+        )
+
+    def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:
+        """The ``lean`` command's opinion on its orders, each replayed by itself; none if it is the verifier."""
+        (checks,) = self.cross_check_all([episode])
+        return checks
+
+    def cross_check_all(
+        self,
+        episodes: Sequence[Episode],
+        replays: Sequence[Sequence[Replay]] | None = None,
+    ) -> list[tuple[CrossCheck, ...]]:
+        """The ``lean`` command's opinion on every order of each episode, from one process per batch.
+
+        Each order is replayed by itself; one that was refused at a step, up to that step. Of episodes of many steps it
+        is a sample (see :mod:`vcrt.environments.cross_checks`).
+        """
+        toolchain = self._toolchain()
+        if elaborators_of(toolchain, self.limits) is None:
+            return [() for _ in episodes]
+        if replays is None:
+            groups = [replays_to_check(self, episode) for episode in episodes]
+        else:
+            groups = [
+                sampled_replays(episode, group)
+                for episode, group in zip(episodes, replays, strict=True)
+            ]
+        jobs = self._jobs(
+            [
+                ReplayRequest(episode, _decided(replay))
+                for episode, group in zip(episodes, groups, strict=True)
+                for replay in group
+            ]
+        )
+        opinions = iter(self._replay_by_command(toolchain, jobs))
+        return [(_compared(group, islice(opinions, len(group))),) for group in groups]
+
+    def describe(self, operation: Operation) -> str:
+        """The text that Lean gets for the step."""
+        return str(operation.payload)
+
+    def task(self, episode: Episode) -> str:
+        """What stands before the steps: classes, or the theorem that is proved and how its proof begins."""
+        program = self._program(episode)
+        if isinstance(program, Declarations):
+            return "\n".join(step.text for step in program.setup)
+        return "\n".join(filter(None, (program.statement.text, program.opening)))
+
+    def footprint(self, episode: Episode, operation: Operation) -> Footprint:
+        """The names that a step's text mentions are read, and the name or instance that it gives is written."""
+        return footprint_of(self._program(episode), episode.operations.index(operation))
+
+    def _program(self, episode: Episode) -> Program:
+        return read_program(episode, max_chars=self.limits.max_step_chars)
+
+    def _jobs(self, requests: Sequence[ReplayRequest]) -> list[Job]:
+        programs: dict[int, Program] = {}
+        jobs = []
+        for request in requests:
+            episode = request.episode
+            if id(episode) not in programs:
+                programs[id(episode)] = self._program(episode)
+            if not all(0 <= index < episode.num_operations for index in request.sequence):
+                raise MalformedInputError(
+                    "a sequence of steps that the episode does not have",
+                    where=episode.episode_id,
+                    found=str(request.sequence),
+                    expected=f"indices from 0 to {episode.num_operations - 1}",
+                )
+            jobs.append(
+                Job(
+                    label=episode.episode_id,
+                    program=programs[id(episode)],
+                    sequence=tuple(request.sequence),
+                )
+            )
+        return jobs
+
+    def _replay_by_command(self, toolchain: Toolchain, jobs: Sequence[Job]) -> list[Replay]:
+        starts = range(0, len(jobs), self.preferred_batch)
+        batches = [jobs[start : start + self.preferred_batch] for start in starts]
+        return [replay for batch in batches for replay in judge(toolchain, batch, self.limits)]
+
+    def _toolchain(self) -> Toolchain:
+        toolchain = find_toolchain()
+        check_toolchain(toolchain)
+        return toolchain
+
+
+def _decided(replay: Replay) -> tuple[int, ...]:
+    """The steps up to the one that was refused, or all."""
+    return replay.sequence[: len(replay.state_hashes)] if replay.rejection else replay.sequence
+
+
+def _compared(replays: Sequence[Replay], opinions: Iterable[Replay]) -> CrossCheck:
+    agreed = sum(
+        replace(opinion, sequence=replay.sequence) == replay
+        for replay, opinion in zip(replays, opinions, strict=True)
+    )
+    return CrossCheck("lean command line", checked=len(replays), agreed=agreed)

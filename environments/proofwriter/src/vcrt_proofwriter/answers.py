@@ -1,0 +1,65 @@
+"""Answer every question of ProofWriter files, and compare with the gold answers and with clingo."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vcrt.errors import MalformedInputError
+from vcrt_proofwriter.clingo_engine import clingo_model
+from vcrt_proofwriter.engine import Facts, holding, truth
+from vcrt_proofwriter.files import LabelledTheory, read_theories
+
+
+@dataclass(kw_only=True, slots=True)
+class Answers:
+    """How many theories and questions a file has, and how many of them came out as they should."""
+
+    file: Path
+    num_theories: int = 0
+    num_questions: int = 0
+    #: Questions with their gold answer, by vcrt's engine and by clingo.
+    num_right: int = 0
+    num_right_by_clingo: int = 0
+    #: Theories in which both find the same facts.
+    num_equal: int = 0
+
+    @property
+    def num_differing(self) -> int:
+        """Answers and models that are not as they should be."""
+        answers = 2 * self.num_questions - self.num_right - self.num_right_by_clingo
+        return answers + self.num_theories - self.num_equal
+
+
+def theories(files: Sequence[str | Path]) -> list[Answers]:
+    """Read ProofWriter files, answer every question, and compare with gold and with clingo: ``vcrt theories``.
+
+    Files are JSON lines of official structured rows or English theories. Raises
+    :class:`vcrt.errors.MalformedInputError` with the line of what cannot be read.
+    """
+    return [_answers(Path(file)) for file in files]
+
+
+def _answers(file: Path) -> Answers:
+    found = Answers(file=file)
+    for item in read_theories(file):
+        try:
+            ours = holding(item.theory)
+        except MalformedInputError as error:
+            raise error.within(item.where) from error
+        theirs = clingo_model(item.theory)
+        found.num_theories += 1
+        found.num_equal += ours == theirs
+        found.num_questions += len(item.questions)
+        found.num_right += num_as_labelled(item, ours)
+        found.num_right_by_clingo += num_as_labelled(item, theirs)
+    return found
+
+
+def num_as_labelled(item: LabelledTheory, facts: Facts) -> int:
+    """How many of a theory's questions have their gold answer where these facts hold."""
+    return sum(
+        truth(question.atom, facts, item.theory.assumption) == question.answer
+        for question in item.questions
+    )

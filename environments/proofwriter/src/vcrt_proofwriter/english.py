@@ -1,0 +1,178 @@
+"""Read ProofWriter's English, theories and questions, by a small grammar.
+
+    theory    := sentence+                     each ends with a full stop
+    sentence  := clause | "If" condition ("and" condition)* "then" clause | ["All"] word ("," word)* KIND tail
+    condition := clause | ["not"] word         the word says more of the subject before it
+    clause    := NOUN tail
+    tail      := ("is" | "are") ["not"] word | VERB NOUN | ("does" | "do") "not" VERB NOUN
+    NOUN      := Name | "the" word+ | "someone" | "something" | "they" | "them" | "it"
+    KIND      := "people" | "things"
+
+Verbs and attributes are open: any word of letters will do. Promised: a theory, or one :class:`MalformedInputError`
+that quotes the sentence. Not covered: paraphrases (ProofWriter's NatLang and birds-electricity texts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vcrt.errors import MalformedInputError
+from vcrt_proofwriter.sentences import third_person
+from vcrt_proofwriter.theory import VARIABLES, Assumption, Atom, Polarity, Rule, Theory
+
+_KINDS = {"people": "someone", "things": "something"}
+_PRONOUNS = {"they": "someone", "them": "someone", "it": "something"}
+_RESERVED = frozenset(
+    {"if", "then", "and", "not", "is", "are", "does", "do", "the", "all", ","}
+    | VARIABLES
+    | set(_KINDS)
+    | set(_PRONOUNS)
+)
+
+
+def parse_theory(text: str, *, assumption: Assumption, where: str = "text") -> Theory:
+    """The facts and rules of an English theory; raises :class:`MalformedInputError`."""
+    sentences = text.strip().split(".")
+    if sentences.pop() or not sentences:
+        raise MalformedInputError(
+            "not an English theory",
+            where=where,
+            found=repr(text[-80:]),
+            expected="one or more sentences, each with a full stop at its end",
+        )
+    negation: Polarity = "~" if assumption == "CWA" else "-"
+    facts, rules = [], []
+    for number, sentence in enumerate(sentences, 1):
+        read = _Sentence(sentence, f"{where}, sentence {number}", negation).parse()
+        if isinstance(read, Rule):
+            rules.append(read)
+        else:
+            facts.append(read)
+    try:
+        return Theory(assumption=assumption, facts=tuple(facts), rules=tuple(rules))
+    except MalformedInputError as error:
+        raise error.within(where) from error
+
+
+def parse_question(text: str, where: str = "text") -> Atom:
+    """A question such as ``Bob is not red.`` as an atom; raises :class:`MalformedInputError`."""
+    sentence = _Sentence(text.strip().removesuffix("."), where, "-")
+    atom = sentence.parse()
+    if isinstance(atom, Rule) or atom.variables():
+        raise sentence.fault("a statement about named entities")
+    return atom
+
+
+class _Sentence:
+    """The words of one sentence and the variable that it has introduced so far."""
+
+    def __init__(self, text: str, where: str, negation: Polarity) -> None:
+        self._text = text
+        self._where = where
+        self._negation = negation
+        self._variable: str | None = None
+        self._words = text.replace(",", " , ").split()
+
+    def fault(self, expected: str) -> MalformedInputError:
+        """The error for this sentence."""
+        return MalformedInputError(
+            "a sentence outside the grammar of ProofWriter's English",
+            where=self._where,
+            found=repr(self._text.strip()[:160]),
+            expected=expected,
+            remedy="write it as in 'Bob is not red.', 'The cat likes Bob.' or"
+            " 'If someone is red and not big then they are kind.'",
+        )
+
+    def parse(self) -> Rule | Atom:
+        """The sentence as a rule or as an atom."""
+        if not all(word == "," or word.isalpha() for word in self._words):
+            raise self.fault("words of letters, with commas between adjectives only")
+        if self._words[:1] == ["If"]:
+            return self._conditional(self._words[1:])
+        kinds = [i for i, word in enumerate(self._words) if word in _KINDS]
+        if kinds:
+            return self._generalisation(kinds[0])
+        return self._clause(self._words, "-")
+
+    def _conditional(self, words: list[str]) -> Rule:
+        if words.count("then") != 1:
+            raise self.fault("one 'then' after 'If'")
+        then = words.index("then")
+        conditions: list[Atom] = []
+        for part in _split(words[:then], "and"):
+            conditions.append(self._condition(part, conditions))
+        return Rule(conditions=tuple(conditions), conclusion=self._clause(words[then + 1 :], "-"))
+
+    def _condition(self, words: list[str], before: Sequence[Atom]) -> Atom:
+        bare = words[1:] if words[:1] == ["not"] else words
+        if len(bare) != 1:
+            return self._clause(words, self._negation)
+        if not before:
+            raise self.fault("a first condition with a subject")
+        polarity = "+" if bare is words else self._negation
+        return Atom(before[-1].subject, "is", self._word(bare[0]), polarity)
+
+    def _generalisation(self, kind: int) -> Rule:
+        first, *others = self._words[:kind] or [""]
+        adjectives = others if first == "All" else [first.lower(), *others]
+        parts = _split(adjectives, ",")
+        if any(len(part) != 1 for part in parts):
+            raise self.fault("adjectives with commas between them before 'people' or 'things'")
+        self._variable = _KINDS[self._words[kind]]
+        conditions = tuple(Atom(self._variable, "is", self._word(part[0])) for part in parts)
+        conclusion = self._tail(self._variable, True, self._words[kind + 1 :], "-")
+        return Rule(conditions=conditions, conclusion=conclusion)
+
+    def _clause(self, words: list[str], negation: Polarity) -> Atom:
+        copula = next((i for i, w in enumerate(words) if w in ("is", "are", "does", "do")), None)
+        if copula is None:
+            # "VERB NOUN" at the end: the noun begins at the last "the", or is the last word.
+            articles = [i for i, word in enumerate(words) if word == "the" and i > 0]
+            copula = (articles[-1] if articles else len(words) - 1) - 1
+        if copula < 1:
+            raise self.fault("a subject and what is said of it")
+        subject = self._noun(words[:copula])
+        return self._tail(subject, words[0] == "they", words[copula:], negation)
+
+    def _tail(self, subject: str, plural: bool, words: list[str], negation: Polarity) -> Atom:
+        match words:
+            case ["is" | "are", "not", word]:
+                return Atom(subject, "is", self._word(word), negation)
+            case ["is" | "are", word]:
+                return Atom(subject, "is", self._word(word))
+            case ["does" | "do", "not", verb, *noun]:
+                predicate = third_person(self._word(verb))
+                return Atom(subject, predicate, self._noun(noun), negation)
+            case [verb, *noun]:
+                word = self._word(verb)
+                return Atom(subject, third_person(word) if plural else word, self._noun(noun))
+        raise self.fault("a verb after the subject")
+
+    def _noun(self, words: list[str]) -> str:
+        match [word.lower() if i == 0 else word for i, word in enumerate(words)]:
+            case ["the", *noun] if noun:
+                return " ".join(self._word(word) for word in noun)
+            case ["someone" | "something" as variable]:
+                self._variable = variable
+                return variable
+            case ["they" | "them" | "it" as pronoun] if self._variable == _PRONOUNS[pronoun]:
+                return self._variable
+            case [lowered] if lowered not in _RESERVED and words[0][0].isupper():
+                return words[0]
+        raise self.fault("a name, 'the' and a noun, or one variable and its pronoun, for an entity")
+
+    def _word(self, word: str) -> str:
+        if not word.islower() or word in _RESERVED:
+            raise self.fault("a word in small letters for an attribute, a verb or a noun")
+        return word
+
+
+def _split(words: list[str], separator: str) -> list[list[str]]:
+    parts: list[list[str]] = [[]]
+    for word in words:
+        if word == separator:
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    return parts

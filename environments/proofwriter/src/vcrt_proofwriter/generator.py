@@ -1,0 +1,301 @@
+"""Sample episodes from generated theories in the manner of ProofWriter, with a pair of operations planted in each.
+
+Promised: the same draws give the same theory, and it holds the rules and facts that its schema's pair needs beside
+rules and facts that have nothing to do with it; of those that leave the pair undisturbed, the first gives the episode.
+Not covered: the distribution of the real data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from vcrt.environments.contract import Episode, Provenance, Schema
+from vcrt.errors import MalformedInputError
+from vcrt.randomness import generator
+from vcrt_proofwriter.draws import Draws
+from vcrt_proofwriter.operations import GROUND, SWEEP, ActionKey
+from vcrt_proofwriter.search import (
+    BINDING_SWEEP,
+    CONJUNCTIVE_JOIN,
+    NAF_SWEEP,
+    RELATIONAL_JOIN,
+    Pair,
+    SearchSpace,
+    commuting_with,
+    enabled_operations,
+    episode_of,
+    is_pair,
+    only_pair_matters,
+    random_legal_order,
+    search_space,
+)
+from vcrt_proofwriter.theory import Assumption, Atom, Rule, Theory
+from vcrt_proofwriter.vocabulary import (
+    Words,
+    draw_atom,
+    draw_fact,
+    draw_num_conditions,
+    draw_quality,
+    draw_relation,
+    draw_rule,
+    draw_words,
+)
+
+GENERATOR = "vcrt theories 2"
+#: Draws of one rule beside the pair before it is given up.
+_TRIES = 20
+#: How often a rule of the pair is about a named entity, and one of its two conclusions a negative one.
+_NAMED = 0.15
+_NEGATIVE = 0.15
+
+
+#: How many choices of the other operations are tried with one theory before the next theory.
+_CHOICES = 4
+#: A theory, and the operations on it that were planted.
+Planted: TypeAlias = tuple[Theory, list[ActionKey]]
+#: What a planted rule does: the kind of its operation, and the entity that it is about, None for a sweep.
+Action: TypeAlias = tuple[str, str | None]
+
+
+def sample_episode(schema: Schema, seed: int, num_operations: int = 4) -> Episode:
+    """The episode of that seed, on the first of its generated theories that holds one."""
+    draws = Draws(generator(seed, "proofwriter", schema.name, num_operations))
+    while True:
+        theory, (first, second) = plant(schema, draws, num_operations)
+        try:
+            space = search_space(theory)
+        except MalformedInputError:
+            continue  # a theory that contradicts itself has no label
+        keys = _with_others(schema, space, (first, second), draws, num_operations)
+        if keys is not None:
+            source = f"proofwriter/{theory.content_hash()}"
+            provenance = Provenance(source=source, generator=GENERATOR, seed=seed)
+            return episode_of(schema, theory, random_legal_order(keys, draws), provenance)
+
+
+def _with_others(
+    schema: Schema, space: SearchSpace, pair: Pair, draws: Draws, num_operations: int
+) -> list[ActionKey] | None:
+    """The pair and operations that do not care, if there are enough of them."""
+    if not is_pair(schema, space, pair):
+        return None
+    others = commuting_with(space, pair, enabled_operations(schema, space))
+    if len(others) < num_operations - 2:
+        return None
+    for _ in range(_CHOICES):
+        keys = [*pair, *draws.some(others, num_operations - 2)]
+        if only_pair_matters(schema, space, keys):
+            return keys
+    return None
+
+
+@dataclass(slots=True, kw_only=True)
+class TheoryDraft:
+    """A theory as it grows: rules, facts, and the facts that must not be."""
+
+    words: Words
+    facts: set[Atom] = field(default_factory=set)
+    forbidden: set[Atom] = field(default_factory=set)
+    rules: list[Rule] = field(default_factory=list)
+
+    def forbid(self, *atoms: Atom) -> None:
+        """Let neither these atoms nor their negations become facts."""
+        for atom in atoms:
+            self.forbidden |= {atom.with_polarity("+"), atom.with_polarity("-")}
+
+    def add_facts(self, facts: Iterable[Atom]) -> bool:
+        """Add facts unless one of them must not be or contradicts another; says whether they were added."""
+        facts = set(facts)
+        for fact in facts:
+            opposite = fact.with_polarity("+" if fact.polarity == "-" else "-")
+            if fact in self.forbidden or opposite in self.facts or opposite in facts:
+                return False
+        self.facts |= facts
+        return True
+
+
+@dataclass(slots=True, kw_only=True)
+class _PairDraft(TheoryDraft):
+    """A theory as it grows around a pair; ``rules`` are those beside the pair's own."""
+
+    first: Rule
+    second: Rule
+
+
+def plant(schema: Schema, draws: Draws, num_operations: int = 4) -> Planted:
+    """A theory with the schema's pair and room for that many operations."""
+    closed = schema is NAF_SWEEP or draws.chance(0.5)
+    assumption: Assumption = "CWA" if closed else "OWA"
+    words = draw_words(
+        draws,
+        assumption=assumption,
+        negation=schema is NAF_SWEEP or draws.chance(0.5),
+        relations=schema is RELATIONAL_JOIN or draws.chance(0.4),
+        room=max(0, num_operations - 4),
+    )
+    if schema in (BINDING_SWEEP, NAF_SWEEP):
+        draft, action = _sweeps(schema, draws, words)
+    else:
+        draft, action = _ground_steps(schema, draws, words)
+    _add_independent_rules(draws, draft, num_operations - 2)
+    return completed(
+        draws, draft, [draft.first, draft.second, *draft.rules], [action] * 2, num_operations
+    )
+
+
+def _ground_steps(schema: Schema, draws: Draws, words: Words) -> tuple[_PairDraft, Action]:
+    """One rule gives an entity what another rule needs of it."""
+    entity = draws.one(words.entities)
+    num_extra = {CONJUNCTIVE_JOIN: 1, RELATIONAL_JOIN: draws.below(2)}.get(schema, 0)
+    if schema is RELATIONAL_JOIN:
+        link, *extra, effect = _related(draws, words, entity, 2 + num_extra)
+    else:
+        link, *extra, effect = _properties(draws, words, 2 + num_extra, relations=False)
+    if words.negation and words.assumption == "OWA":
+        link, effect = (
+            atom.with_polarity("-") if draws.chance(_NEGATIVE) else atom for atom in (link, effect)
+        )
+    causes = _causes(draws, words, [link, *extra, effect])
+    first = Rule(conditions=tuple(causes), conclusion=link)
+    second = Rule(conditions=tuple(draws.shuffled([link, *extra])), conclusion=effect)
+    if draws.chance(_NAMED):
+        first = _named(first, entity)
+    if draws.chance(_NAMED):
+        second = _named(second, entity)
+    draft = _PairDraft(words=words, first=first, second=second)
+    draft.forbid(link.bind(entity), effect.bind(entity))
+    draft.add_facts(atom.bind(entity) for atom in (*causes, *extra))
+    return draft, (GROUND, entity)
+
+
+def _sweeps(schema: Schema, draws: Draws, words: Words) -> tuple[_PairDraft, Action]:
+    """One rule gives the first of two entities what another rule needs to be there, or not to be there."""
+    one, two = draws.some(words.entities, 2)
+    absent = schema is NAF_SWEEP
+    num_extra = 1 if absent else draws.below(2)
+    link, *extra, effect = _properties(draws, words, 2 + num_extra)
+    causes = _causes(draws, words, [link, *extra, effect])
+    conditions = draws.shuffled([link.with_polarity("~") if absent else link, *extra])
+    draft = _PairDraft(
+        words=words,
+        first=Rule(conditions=tuple(causes), conclusion=link),
+        second=Rule(conditions=tuple(conditions), conclusion=effect),
+    )
+    draft.forbid(link.bind(one), effect.bind(one), effect.bind(two))
+    if absent:
+        draft.forbid(link.bind(two), causes[0].bind(two))
+    else:
+        draft.add_facts([link.bind(two)])
+    draft.add_facts(cause.bind(one) for cause in causes)
+    draft.add_facts(atom.bind(entity) for atom in extra for entity in (one, two))
+    return draft, (SWEEP, None)
+
+
+def _properties(draws: Draws, words: Words, number: int, *, relations: bool = True) -> list[Atom]:
+    """Different atoms about the variable, by rank."""
+    draw = draw_atom if relations else draw_quality
+    found: set[Atom] = set()
+    while len(found) < number:
+        found.add(draw(draws, words, words.variable))
+    return sorted(draws.shuffled(sorted(found)), key=words.rank)
+
+
+def _related(draws: Draws, words: Words, entity: str, number: int) -> list[Atom]:
+    """Different atoms about the variable, one at least a relation to another entity than the given one.
+
+    The last of them, the conclusion, is at times about that other entity.
+    """
+    found = [draw_relation(draws, words, words.variable, besides=entity)]
+    while len(found) < number:
+        quality = draws.chance(0.4)
+        atom = (
+            draw_quality(draws, words, words.variable)
+            if quality
+            else draw_relation(draws, words, words.variable, besides=entity)
+        )
+        if atom not in found:
+            found.append(atom)
+    *conditions, conclusion = sorted(draws.shuffled(found), key=words.rank)
+    if draws.chance(0.3):
+        others = [e for e in words.entities if e != entity]
+        conclusion = conclusion.bind(entity)._replace(subject=draws.one(others))
+    return [*conditions, conclusion]
+
+
+def _causes(draws: Draws, words: Words, others: Sequence[Atom]) -> list[Atom]:
+    """One or two conditions for the first rule, none of them among the other atoms."""
+    themes = {theme(atom) for atom in others}
+    found: list[Atom] = []
+    number = draw_num_conditions(draws)
+    while len(found) < number:
+        atom = draw_atom(draws, words, words.variable)
+        if theme(atom) not in themes:
+            themes.add(theme(atom))
+            found.append(atom)
+    return found
+
+
+def theme(atom: Atom) -> tuple[str, str]:
+    """What an atom says, whoever it says it of."""
+    return atom.predicate, atom.object
+
+
+def _named(rule: Rule, entity: str) -> Rule:
+    return Rule(
+        conditions=tuple(condition.bind(entity) for condition in rule.conditions),
+        conclusion=rule.conclusion.bind(entity),
+    )
+
+
+def _add_independent_rules(draws: Draws, draft: _PairDraft, number: int) -> None:
+    """Rules that can run on one or two entities and touch neither the pair nor each other."""
+    pair = (*draft.first.atoms(), *draft.second.atoms())
+    read = {theme(atom) for atom in pair}
+    written = {theme(draft.first.conclusion), theme(draft.second.conclusion)}
+    for _ in range(number):
+        for _ in range(_TRIES):
+            rule = draw_rule(draws, draft.words)
+            conditions = {theme(c) for c in rule.conditions}
+            conclusion = theme(rule.conclusion)
+            entities = draws.some(draft.words.entities, draws.between(1, 2))
+            needed = [
+                c.bind(entity) for c in rule.conditions if c.polarity != "~" for entity in entities
+            ]
+            apart = conclusion not in read | conditions and not conditions & written
+            if apart and draft.add_facts(needed):
+                draft.forbid(*(rule.conclusion.bind(entity) for entity in entities))
+                draft.rules.append(rule)
+                read |= {*conditions, conclusion}
+                written.add(conclusion)
+                break
+
+
+def completed(
+    draws: Draws,
+    draft: TheoryDraft,
+    own: Sequence[Rule],
+    actions: Sequence[Action],
+    num_operations: int,
+) -> Planted:
+    """A theory of the facts of ``draft`` and its own rules among others, all different and in any order.
+
+    The planted operations are those of the first rules, one for each of ``actions``.
+    """
+    rules = list(dict.fromkeys(own))
+    number = num_operations + draws.between(1, 5)
+    while len(rules) < number:
+        rule = draw_rule(draws, draft.words)
+        if rule not in rules:
+            rules.append(rule)
+    rules = draws.shuffled(rules)
+    for _ in range(draws.between(4, 14)):
+        draft.add_facts([draw_fact(draws, draft.words)])
+    facts = tuple(sorted(draft.facts))
+    theory = Theory(assumption=draft.words.assumption, facts=facts, rules=tuple(rules))
+    keys = [
+        (kind, rules.index(rule) + 1, entity if rule.variable else None)
+        for rule, (kind, entity) in zip(own, actions, strict=False)
+    ]
+    return theory, keys

@@ -1,0 +1,156 @@
+"""Hold the words of ProofWriter's theories, and draw single atoms and rules from them.
+
+There are two families, as in the data: people with attributes, and animals with attributes that also do things to
+one another. Words, and how often which form occurs, follow the open-world depth-5 theories of ProofWriter (Tafjord,
+Dalvi, Clark 2021; Allen Institute for AI, CC BY).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vcrt_proofwriter.draws import Draws
+from vcrt_proofwriter.theory import VARIABLES, Assumption, Atom, Polarity, Rule
+
+PEOPLE = ("Anne", "Bob", "Charlie", "Dave", "Erin", "Fiona", "Gary", "Harry")
+ANIMALS = (
+    *("bald eagle", "bear", "cat", "cow", "dog", "lion", "mouse", "rabbit", "squirrel", "tiger"),
+)
+ANIMAL_ATTRIBUTES = (
+    *("big", "blue", "cold", "green", "kind", "nice", "red", "rough", "round", "young"),
+)
+ATTRIBUTES = (*ANIMAL_ATTRIBUTES, "furry", "quiet", "smart", "white")
+VERBS = ("chases", "eats", "likes", "needs", "sees", "visits")
+
+_NEGATIVE_FACTS = 0.15
+_NEGATIVE_CONDITIONS = 0.06
+_NEGATIVE_CONCLUSIONS = 0.1
+_ABSENT_CONDITIONS = 0.35
+_RELATIONS = 0.67
+_NAMED_RULES = 0.16
+_NAMED_ATOMS = 0.25
+_TWO_CONDITIONS = 0.45
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Words:
+    """The vocabulary of one theory, and how its rules may use it.
+
+    ``ranks`` orders attributes and verbs where a theory negates as failure: conclusions rank no lower than conditions,
+    and higher than negated ones, so that the theory is stratified. It is empty where none is needed.
+    """
+
+    assumption: Assumption
+    negation: bool
+    entities: tuple[str, ...]
+    attributes: tuple[str, ...]
+    verbs: tuple[str, ...]
+    variable: str
+    ranks: dict[str, int]
+
+    def rank(self, atom: Atom) -> int:
+        """The rank of an atom's attribute or verb; 0 where ranks do not matter."""
+        word = atom.object if atom.predicate == "is" else atom.predicate
+        return self.ranks.get(word, 0)
+
+
+def draw_words(
+    draws: Draws,
+    *,
+    assumption: Assumption,
+    negation: bool,
+    relations: bool,
+    room: int,
+    num_entities: tuple[int, int] = (4, 6),
+    num_verbs: tuple[int, int] = (3, 4),
+) -> Words:
+    """A vocabulary, with ``room`` more attributes than usual; the others are the least and the most of each."""
+    if relations:
+        attributes = draws.some(ANIMAL_ATTRIBUTES, draws.between(3, 6) + room)
+        verbs = draws.some(VERBS, draws.between(*num_verbs))
+    else:
+        attributes = draws.some(ATTRIBUTES, draws.between(7, 9) + room)
+        verbs = []
+    ranked = draws.shuffled([*attributes, *verbs]) if negation and assumption == "CWA" else []
+    return Words(
+        assumption=assumption,
+        negation=negation,
+        entities=tuple(draws.some(ANIMALS if relations else PEOPLE, draws.between(*num_entities))),
+        attributes=tuple(attributes),
+        verbs=tuple(verbs),
+        variable=draws.one(sorted(VARIABLES)),
+        ranks={word: rank for rank, word in enumerate(ranked)},
+    )
+
+
+def draw_quality(draws: Draws, words: Words, subject: str) -> Atom:
+    """That the subject has an attribute."""
+    return Atom(subject, "is", draws.one(words.attributes))
+
+
+def draw_relation(draws: Draws, words: Words, subject: str, besides: str = "") -> Atom:
+    """That the subject does something to an entity, which is not ``besides``."""
+    targets = [entity for entity in words.entities if entity != besides]
+    return Atom(subject, draws.one(words.verbs), draws.one(targets))
+
+
+def draw_atom(draws: Draws, words: Words, subject: str) -> Atom:
+    """A quality or, where the vocabulary has verbs, more often a relation."""
+    if words.verbs and draws.chance(_RELATIONS):
+        return draw_relation(draws, words, subject)
+    return draw_quality(draws, words, subject)
+
+
+def draw_fact(draws: Draws, words: Words) -> Atom:
+    """A fact, in an open world with negation at times a negative one."""
+    fact = draw_atom(draws, words, draws.one(words.entities))
+    negative = words.negation and words.assumption == "OWA" and draws.chance(_NEGATIVE_FACTS)
+    return fact.with_polarity("-") if negative else fact
+
+
+def draw_num_conditions(draws: Draws) -> int:
+    """One or two."""
+    return 2 if draws.chance(_TWO_CONDITIONS) else 1
+
+
+def draw_rule(draws: Draws, words: Words) -> Rule:
+    """A rule with one or two conditions, on its variable or on named entities."""
+    number = draw_num_conditions(draws) + 1
+    if words.verbs:
+        subjects = [
+            draws.one(words.entities) if draws.chance(_NAMED_ATOMS) else words.variable
+            for _ in range(number)
+        ]
+    else:
+        named = draws.chance(_NAMED_RULES)
+        subjects = [draws.one(words.entities) if named else words.variable] * number
+    atoms = [draw_atom(draws, words, subject) for subject in subjects]
+    *conditions, conclusion = sorted(atoms, key=words.rank) if words.ranks else atoms
+    if conclusion.variables() and not any(c.variables() for c in conditions):
+        conclusion = conclusion.bind(draws.one(words.entities))
+    if conclusion in conditions or len(set(conditions)) < len(conditions):
+        return draw_rule(draws, words)
+    return with_negation(draws, words, conditions, conclusion)
+
+
+def with_negation(draws: Draws, words: Words, conditions: Sequence[Atom], conclusion: Atom) -> Rule:
+    """The rule, negated here and there where the theory has negation; the first condition stays as it is."""
+    if not words.negation:
+        return Rule(conditions=tuple(conditions), conclusion=conclusion)
+    first, *others = conditions
+    if words.assumption == "CWA":
+        top = words.rank(conclusion)
+        others = [
+            _negated(draws, c, "~", _ABSENT_CONDITIONS if words.rank(c) < top else 0)
+            for c in others
+        ]
+        return Rule(conditions=(first, *others), conclusion=conclusion)
+    return Rule(
+        conditions=(first, *(_negated(draws, c, "-", _NEGATIVE_CONDITIONS) for c in others)),
+        conclusion=_negated(draws, conclusion, "-", _NEGATIVE_CONCLUSIONS),
+    )
+
+
+def _negated(draws: Draws, atom: Atom, polarity: Polarity, probability: float) -> Atom:
+    return atom.with_polarity(polarity) if draws.chance(probability) else atom

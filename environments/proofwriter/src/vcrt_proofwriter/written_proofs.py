@@ -1,0 +1,134 @@
+"""Make tasks in which a model finds the deductions itself: facts, rules and what is to be shown, and no step.
+
+A step is a line such as ``Bob is kind, by rule 3``; ``on Erin`` follows where the conclusion does not show whom the
+rule was applied to. Not covered: tasks that list their steps (:mod:`vcrt.environments.written_episodes`).
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from vcrt.environments.contract import Episode, Operation, ReplayRequest
+from vcrt.environments.written import WrittenSteps, WrittenTrace
+from vcrt.environments.written_episodes import WrittenTask, read_lines, read_task
+from vcrt.errors import MalformedInputError
+from vcrt.hashing import Json, canonical_json
+from vcrt_proofwriter import engine
+from vcrt_proofwriter.environment import ProofWriterEnvironment
+from vcrt_proofwriter.operations import (
+    GROUND,
+    actions_of,
+    operation_of,
+    rule_and_binding,
+)
+from vcrt_proofwriter.sentences import atom_sentence, rule_sentence
+from vcrt_proofwriter.theory import Atom, Theory, theory_from_json
+
+_ASK = "Write the deductions, one a line, each from what holds by then, with its rule."
+
+
+class WrittenProofs(WrittenSteps, ProofWriterEnvironment):
+    """Deductions that a model writes: a task is solved when what it is to show holds.
+
+    Every line that is not empty must be a deduction of the task's theory; whether it may be made by then is the
+    engine's to say.
+    """
+
+    def parse(self, task: Json, completion: str) -> WrittenTrace:
+        """The deductions of a completion."""
+        given = read_task(task)
+        known = _deductions(canonical_json(given["initial"]))
+        return read_lines(given, known, completion, free_text=False)
+
+    def solved(self, task: Json, state: Any) -> bool:
+        """Whether everything that was to be shown holds."""
+        facts: engine.Facts = state.facts
+        return facts.issuperset(read_task(task)["show"])
+
+
+def proof_task(
+    environment: ProofWriterEnvironment, episode: Episode, draw: np.random.Generator
+) -> WrittenTask:
+    """The task to show what an episode's steps conclude and none of them needs, in an order that ``draw`` gives.
+
+    Raises :class:`MalformedInputError` for an episode with a step that is refused or is not one deduction.
+    """
+    (replay,) = environment.replay([ReplayRequest(episode, tuple(range(episode.num_operations)))])
+    if replay.terminal_hash is None:
+        raise MalformedInputError(
+            "an episode that makes no task",
+            where=episode.episode_id,
+            found="its order is refused",
+        )
+    theory = environment.initial_state(episode).actions.grounding.theory
+    needed = {
+        fact
+        for operation in episode.operations
+        for fact in environment.footprint(episode, operation).reads
+    }
+    concluded = [_conclusion(theory, operation) for operation in episode.operations]
+    show = [atom for atom in concluded if atom.text not in needed]
+    show = [show[place] for place in draw.permutation(len(show))]
+    lines = [_line(theory, operation) for operation in episode.operations]
+    return WrittenTask(
+        prompt="\n".join(
+            [
+                f"Facts: {environment.task(episode)}",
+                *(f"Rule {n}: {rule_sentence(rule)}" for n, rule in enumerate(theory.rules, 1)),
+                "Show: " + " ".join(map(atom_sentence, show)),
+                _ASK,
+                "Answer:\n",
+            ]
+        ),
+        task={
+            "initial": episode.initial,
+            "schema": episode.schema,
+            "source": episode.provenance.source,
+            "steps": [
+                [line, one.payload, one.signature]
+                for line, one in zip(lines, episode.operations, strict=True)
+            ],
+            "show": [atom.text for atom in show],
+        },
+        completion="\n".join(lines),
+    )
+
+
+def _conclusion(theory: Theory, operation: Operation) -> Atom:
+    """What an operation concludes; raises :class:`MalformedInputError` for one that is not a single deduction."""
+    number, binding = rule_and_binding(operation)
+    conclusion = theory.rules[number - 1].conclusion
+    if binding is not None:
+        return conclusion.bind(binding)
+    if conclusion.variables():
+        raise MalformedInputError(
+            "an episode that makes no task",
+            where=f"operation {operation.signature!r}",
+            found="a rule on all at once",
+            expected="single deductions",
+        )
+    return conclusion
+
+
+def _line(theory: Theory, operation: Operation) -> str:
+    """What a model writes for a deduction."""
+    number, binding = rule_and_binding(operation)
+    sentence = atom_sentence(_conclusion(theory, operation)).removesuffix(".")
+    is_hidden = binding is not None and not theory.rules[number - 1].conclusion.variables()
+    return f"{sentence}, by rule {number}" + (f" on {binding}" if is_hidden else "")
+
+
+@lru_cache(maxsize=64)
+def _deductions(initial: bytes) -> dict[str, tuple[Json, str]]:
+    """The payload and signature of each single deduction of a theory, given as canonical JSON, by its line."""
+    theory = theory_from_json(json.loads(initial), "task, initial")
+    operations = [
+        operation_of(theory, key)
+        for key in actions_of(engine.ground(theory)).steps
+        if key[0] == GROUND
+    ]
+    return {_line(theory, one): (one.payload, one.signature) for one in operations}

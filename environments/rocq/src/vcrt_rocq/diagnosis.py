@@ -1,0 +1,20 @@
+"""Say in ``vcrt doctor`` what is found of the verifier of this package."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from vcrt.api.doctor import Finding, environment_findings
+from vcrt_rocq.toolchain import VARIABLE, find_toolchain
+
+
+def findings() -> Iterator[Finding]:
+    """The lines on the environment."""
+    return environment_findings("rocq", optional=not os.environ.get(VARIABLE), origin=_origin)
+
+
+def _origin() -> str:
+    """Which one it is, of the several that may be there."""
+    found = find_toolchain()
+    return f"; {found.origin}"

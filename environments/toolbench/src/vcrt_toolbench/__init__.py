@@ -1,0 +1,1 @@
+"""Replay the tool calls of two benchmarks, BFCL and AgentDojo."""

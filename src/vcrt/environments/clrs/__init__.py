@@ -1,1 +1,0 @@
-"""CLRS: the algorithms of dm-clrs as the verifier."""

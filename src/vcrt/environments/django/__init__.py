@@ -1,1 +1,0 @@
-"""Django: its migrations, and plain SQL in them, judged by SQLite or PostgreSQL."""

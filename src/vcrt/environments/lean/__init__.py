@@ -1,1 +1,0 @@
-"""Lean 4: the elaborator and the kernel as the verifier."""

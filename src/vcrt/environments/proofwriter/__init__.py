@@ -1,1 +1,0 @@
-"""ProofWriter: forward chaining over rule theories as the verifier."""

@@ -1,1 +1,0 @@
-"""Rocq (Coq): its own state machine and kernel as the verifier, over its standard library."""

@@ -1,0 +1,143 @@
+"""Find what other distributions bring: environments, commands, lifters and lines of ``vcrt doctor``.
+
+Each is an entry point (Python packaging's `entry points specification`). The engine never imports a member; it finds
+them here by their groups:
+
+- ``vcrt.environments``: a name, and a callable without arguments that makes the environment.
+- ``vcrt.in_process``: the same names again, for environments that may be asked in the process that asks: they end no
+  process, keep nothing outside their states and answer quickly. Others get a process of their own.
+- ``vcrt.commands``: any name, and a dictionary of chapters as in :mod:`vcrt.cli.contents`.
+- ``vcrt.lifters``: a name, and the function that ``vcrt lift NAME`` runs.
+- ``vcrt.doctor``: a name, and a function that gives findings. One with the name of an environment stands in its place.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+
+from vcrt.errors import UnavailableError
+
+ENVIRONMENTS = "vcrt.environments"
+IN_PROCESS = "vcrt.in_process"
+COMMANDS = "vcrt.commands"
+LIFTERS = "vcrt.lifters"
+DOCTOR = "vcrt.doctor"
+NAMELESS = "a package without a name"
+
+#: Where the members of this repository lie, with what they bring by group. It serves only to say what to install.
+FOLDERS: dict[str, dict[str, frozenset[str]]] = {
+    "train": {
+        COMMANDS: frozenset(
+            [
+                "backbone",
+                "decide",
+                "demo",
+                "evaluate",
+                "explore",
+                "export",
+                "export-model",
+                "methods",
+                "plan",
+                "report",
+                "reproduce",
+                "search",
+                "train",
+            ]
+        )
+    },
+    "research": {COMMANDS: frozenset({"pretrain", "probe", "relations"})},
+    "environments/clrs": {ENVIRONMENTS: frozenset({"clrs"}), LIFTERS: frozenset({"clrs"})},
+    "environments/proofwriter": {
+        ENVIRONMENTS: frozenset({"proofwriter"}),
+        LIFTERS: frozenset({"proofwriter"}),
+        COMMANDS: frozenset({"theories"}),
+    },
+    "environments/lean": {ENVIRONMENTS: frozenset({"lean"}), LIFTERS: frozenset({"lean"})},
+    "environments/rocq": {ENVIRONMENTS: frozenset({"rocq"}), LIFTERS: frozenset({"rocq"})},
+    "environments/django": {ENVIRONMENTS: frozenset({"django"}), LIFTERS: frozenset({"django"})},
+    "environments/toolbench": {ENVIRONMENTS: frozenset({"agentdojo", "bfcl"})},
+}
+
+
+def plugins(group: str) -> dict[str, EntryPoint]:
+    """The entry points of a group by their names, sorted.
+
+    Raises :class:`UnavailableError` where two distributions register one name for different things.
+    """
+    return _plugins(group, tuple(sys.path))
+
+
+def plugin(group: str, name: str) -> EntryPoint | None:
+    """The entry point of that name, also if it was installed since the last look; None if there is none."""
+    found = plugins(group).get(name)
+    if found is None:
+        _plugins.cache_clear()
+        found = plugins(group).get(name)
+    return found
+
+
+@cache
+def _plugins(group: str, path: tuple[str, ...]) -> dict[str, EntryPoint]:
+    """As found on ``sys.path``; to look through all packages takes 15 ms and more."""
+    found: dict[str, EntryPoint] = {}
+    for point in entry_points(group=group):
+        other = found.setdefault(point.name, point)
+        if other.value != point.value:
+            raise UnavailableError(
+                f"two installed packages register {point.name!r}",
+                where=f"entry points of group {group!r}",
+                found=f"{other.value} of {distribution_of(other)}, {point.value} of {distribution_of(point)}",
+                expected="one package for each name",
+                remedy=f"uninstall one of them: pip uninstall {distribution_of(point)}",
+            )
+    return dict(sorted(found.items()))
+
+
+def load(point: EntryPoint) -> object:
+    """What the entry point names; raises :class:`UnavailableError` for whatever its package raises on import."""
+    try:
+        return point.load()
+    except Exception as error:
+        raise UnavailableError(
+            f"{point.name!r} of {distribution_of(point)} cannot be loaded",
+            where=f"entry point {point.value!r} of group {point.group!r}",
+            found=f"{type(error).__name__}: {error}",
+            expected="a package that can be imported",
+            remedy=f"install it again, with what it needs: pip install --force-reinstall {distribution_of(point)}; "
+            f"or uninstall it: pip uninstall {distribution_of(point)}",
+        ) from error
+
+
+def distribution_of(point: EntryPoint) -> str:
+    """The name of the distribution that registers an entry point."""
+    return NAMELESS if point.dist is None else point.dist.name
+
+
+def packages_in_process() -> frozenset[str]:
+    """The top-level packages of the environments that may be asked in the process that asks."""
+    return frozenset(point.module.partition(".")[0] for point in plugins(IN_PROCESS).values())
+
+
+def folder_with(group: str, name: str) -> str | None:
+    """The folder of this repository whose package brings what has that name; None if none of them does."""
+    for folder, groups in FOLDERS.items():
+        if name in groups.get(group, ()):
+            return folder
+    return None
+
+
+def known_names(group: str) -> tuple[str, ...]:
+    """What packages of this repository bring to a group, installed or not, sorted."""
+    return tuple(sorted({name for groups in FOLDERS.values() for name in groups.get(group, ())}))
+
+
+def not_installed(group: str, name: str, what: str) -> UnavailableError:
+    """The error for something of :func:`known_names` that is not installed: it says which package brings it."""
+    folder = folder_with(group, name)
+    return UnavailableError(
+        f"{what} {name!r} is not installed here",
+        expected=f"the package in the folder {folder} of vcrt's repository",
+        remedy=f"pip install ./{folder}",
+    )

@@ -1,0 +1,1 @@
+"""Say what was certified in sentences, cells and lines: for commands, pages and reports alike. Text alone."""

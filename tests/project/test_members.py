@@ -1,0 +1,151 @@
+"""A package beside vcrt adds an environment, a lifter, a command and a line of doctor, and touches no other file."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+import vcrt
+from command_line import refused, run
+from vcrt.api.doctor import doctor
+from vcrt.environments.registry import environment_names, load_environment
+from vcrt.errors import UnavailableError
+from vcrt.plugins import ENVIRONMENTS, plugins
+
+MEMBER = '''
+from typing import Annotated
+
+import tyro
+
+import vcrt
+from vcrt.api.doctor import Finding
+from vcrt.cli.contents import Command
+
+
+class Till(vcrt.CallEnvironment):
+    """A till; taking needs what was put in."""
+
+    name = "till"
+
+    def reset(self, initial):
+        return {"coins": 0}
+
+    def call(self, state, name, arguments):
+        if name == "take" and state["coins"] < arguments["coins"]:
+            raise vcrt.CallRefused("too few coins")
+        state["coins"] += arguments["coins"] if name == "put" else -arguments["coins"]
+        return "done"
+
+
+def lift(file: Annotated[str, tyro.conf.Positional]):
+    """Say how many lines a file has.
+
+    Example: vcrt lift till FILE
+
+    Args:
+        file: The file.
+    """
+    print(len(open(file).read().splitlines()), "lines")
+
+
+def count(number: int = 3):
+    """Count.
+
+    Example: vcrt count-coins
+
+    Args:
+        number: How far.
+    """
+    print(*range(number))
+
+
+CHAPTERS = {"coins": {"count-coins": Command(count, "how many coins there are")}}
+
+
+def findings():
+    yield Finding(subject="till", found="full of coins")
+'''
+POINTS = """
+[vcrt.environments]
+till = {0}:Till
+[vcrt.lifters]
+till = {0}:lift
+[vcrt.commands]
+{0} = {0}:CHAPTERS
+[vcrt.doctor]
+till = {0}:findings
+"""
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Makes a package that looks installed: its module, and its metadata beside it."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    names = []
+
+    def add(name, text=MEMBER, points=POINTS):
+        names.append(name)
+        (tmp_path / f"{name}.py").write_text(text)
+        metadata = tmp_path / f"{name}-0.1.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n")
+        (metadata / "entry_points.txt").write_text(points.format(name))
+        # As if this process had begun now.
+        monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / f"after {name}")])
+
+    yield add
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+def test_a_package_adds_all_of_it(install, capsys, tmp_path):
+    install("our_till")
+    assert "till" in environment_names()
+    assert load_environment("till").name == "till"
+    log = tmp_path / "log.jsonl"
+    calls = [("put", 2), ("put", 3), ("take", 1)]
+    log.write_text(
+        "".join(json.dumps({"name": n, "arguments": {"coins": c}}) + "\n" for n, c in calls)
+    )
+    assert vcrt.schedule(log, environment="till") is not None
+    file = tmp_path / "coins.txt"
+    file.write_text("a\nb\n")
+    assert run(capsys, "lift", "till", str(file))[:2] == (0, "2 lines\n")
+    assert "till" in run(capsys, "lift", "--help")[1]
+    assert run(capsys, "count-coins", "--number", "2")[:2] == (0, "0 1\n")
+    assert "how many coins there are" in run(capsys, "--help")[1]
+    (line,) = [finding for finding in doctor() if finding.subject == "till"]
+    assert line.found == "full of coins"
+
+
+def test_a_package_that_cannot_be_imported_keeps_nothing_else_from_working(
+    install, capsys, tmp_path
+):
+    install("our_till", "import not_there_at_all\n")
+    for command in (
+        ("environments", "validate", "till"),
+        ("lift", "till", "x"),
+        ("count-coins",),
+    ):
+        said = refused(capsys, *command, code=3)
+        assert "not_there_at_all" in said
+        assert "our_till" in said
+        assert "pip install --force-reinstall our_till" in said or "uninstall" in said
+    assert "schedule" in run(capsys, "--help")[1]
+    assert "Logs" in run(capsys, "lift", "log", "--help")[1]
+    (line,) = [finding for finding in doctor() if finding.subject == "till"]
+    assert line.status == "broken"
+
+
+def test_two_packages_with_one_name_are_both_named(install, capsys):
+    install("our_till")
+    install("their_till")
+    with pytest.raises(UnavailableError, match="two installed packages register 'till'") as error:
+        plugins(ENVIRONMENTS)
+    assert "our_till" in error.value.found
+    assert "their_till" in error.value.found
+    assert "pip uninstall" in error.value.remedy
+    assert "two installed packages" in refused(capsys, "environments", code=3)

@@ -1,0 +1,1 @@
+"""Do what the commands of training do, as functions."""

@@ -1,0 +1,87 @@
+"""Write what was found: the report of an experiment, and the page of a dataset's episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from vcrt.api.certifying import Environments, as_dataset
+from vcrt.errors import RunError
+from vcrt.progress import SILENT, Progress
+from vcrt.records.dataset import Dataset
+from vcrt.storage import require_new
+from vcrt_train.api.experimenting import as_experiment, names_of
+from vcrt_train.protocol.experiment import Experiment
+from vcrt_train.report import explorer, page
+from vcrt_train.report.analysis import Analysis, analyse
+from vcrt_train.report.contents import ReportContents
+from vcrt_train.report.explorer.contents import ExplorerContents
+from vcrt_train.report.gather import gather
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """A report that was written: its folder, its files by name, and what stands in them."""
+
+    directory: Path
+    files: Mapping[str, Path]
+    contents: ReportContents
+    analysis: Analysis
+
+
+def write_report(experiment: Experiment | str | Path, output: str | Path | None = None) -> Report:
+    """Write the tables, figures and page of an evaluated experiment: ``vcrt report``.
+
+    ``output`` is a new folder; by default ``report`` in the experiment, where an earlier one is replaced. Raises
+    :class:`vcrt.errors.RunError` if the experiment was not evaluated.
+    """
+    opened = as_experiment(experiment)
+    if output is not None:
+        require_new(Path(output), RunError)
+    return report_in(opened, Path(output or opened.path / "report"))
+
+
+def report_in(experiment: Experiment, directory: Path) -> Report:
+    """Write the report to a folder that may be there; it links to an explorer that lies in it."""
+    address = _if_there(directory, explorer.EXPLORER_FILE)
+    analysis = analyse(replace(gather(experiment), explorer=address))
+    files = page.write_report(analysis, directory)
+    return Report(directory=directory, files=files, contents=analysis.contents, analysis=analysis)
+
+
+def _if_there(folder: Path, name: str) -> str | None:
+    """The relative address of a page in ``folder``, if it is there."""
+    return name if (folder / name).is_file() else None
+
+
+def explore(
+    dataset: Dataset | str | Path,
+    output: str | Path = explorer.EXPLORER_FILE,
+    *,
+    experiment: Experiment | str | Path | None = None,
+    run: Sequence[str] = (),
+    episode: Sequence[str] = (),
+    episodes: int | None = None,
+    environments: Environments | None = None,
+    progress: Progress = SILENT,
+) -> ExplorerContents:
+    """Write a self-contained page to look at a dataset's episodes, and return what is on it: ``vcrt explore``.
+
+    With an ``experiment`` on the dataset it has the exact probability of every order before training and after each
+    kept update of the runs ``run`` (METHOD/HELD-OUT/SEED; by default the first seed of each method and fold). What a
+    run holds out is scored only after the evaluation. ``episode`` are names; without them, the page has the first
+    ``episodes`` (8) of each schema. Raises as :func:`vcrt_train.report.explorer.write_explorer`.
+    """
+    path = Path(output)
+    return explorer.write_explorer(
+        as_dataset(dataset),
+        path,
+        experiment=None if experiment is None else as_experiment(experiment),
+        runs=names_of(run),
+        episodes=names_of(episode),
+        per_schema=episodes,
+        report=_if_there(path.parent, page.REPORT_FILE),
+        factories=environments,
+        progress=progress,
+    )

@@ -1,0 +1,340 @@
+"""Go the whole way in one call: certify, verify, search, plan, train, evaluate once, report; small, or as the paper.
+
+In the paper's experiment, every stage that is finished is checked and left as it is, and an interrupted one goes on, so
+that the same call always ends in the same files. How long each took is told (:func:`vcrt.progress.tell`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from vcrt.certification.config import sampled
+from vcrt.certification.schema_names import select_schemas
+from vcrt.datasets.agreement import verify_agreement
+from vcrt.datasets.freezing import discard_work_of_finished, make_dataset
+from vcrt.errors import DatasetError, RunError, UnknownNameError, VcrtError
+from vcrt.jobs import num_jobs
+from vcrt.printable import counted
+from vcrt.progress import SILENT, Progress, tell
+from vcrt.records.dataset import Dataset, open_dataset, require_agreement
+from vcrt.records.manifest import AGREEMENT, Agreement
+from vcrt.records.record_form import PLAIN_FORM
+from vcrt.storage import make_directory, remove_leftovers, sole_user
+from vcrt_train.api.experimenting import jobs_on_device
+from vcrt_train.api.reporting import Report, report_in
+from vcrt_train.config import DEFAULTS, RunConfig
+from vcrt_train.config_files import checked
+from vcrt_train.policy.backbone import load_backbone
+from vcrt_train.policy.reference import reference_of
+from vcrt_train.protocol.evaluation import evaluate
+from vcrt_train.protocol.experiment import Experiment, create_experiment, open_experiment
+from vcrt_train.protocol.planned_training import train
+from vcrt_train.protocol.planning import frozen_plan
+from vcrt_train.protocol.same_code import require_same_code
+from vcrt_train.protocol.scores import SCORES_FILE, read_scores
+from vcrt_train.protocol.search import SEARCH_FILE, Search, of_length, read_search
+from vcrt_train.protocol.trials import discard_trials_of_finished, run_search
+from vcrt_train.report.explorer import EXPLORER_FILE, write_explorer
+from vcrt_train.report.page import REPORT_FILE
+from vcrt_train.training.methods import PAPER_METHODS, method
+
+LOCK_FILE = "lock"
+DEMO_ENVIRONMENTS = ("clrs", "lean", "proofwriter")
+DEMO_METHODS = ("canonical-grpo", "vcrt")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Demo:
+    """What a demo has made, in its new numbered folder."""
+
+    folder: Path
+    dataset: Dataset
+    agreement: Agreement
+    experiment: Experiment
+    report: Report
+    explorer: Path
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Asked:
+    """What is reproduced, and where: all files lie below ``output``, unless a ``dataset`` elsewhere is given."""
+
+    output: Path
+    dataset: Path | None
+    schemas: tuple[str, ...]
+    episodes: int
+    methods: tuple[str, ...]
+    held_out: tuple[str, ...]
+    runs: int
+    config: RunConfig
+    trials: int
+    trial_updates: int
+    seed: int
+    jobs: int | None
+    progress: Progress
+
+
+def demo(
+    output: str | Path = "runs",
+    *,
+    episodes: int = 100,
+    runs: int = 1,
+    config: RunConfig = DEFAULTS,
+    seed: int = 0,
+    jobs: int | None = None,
+    progress: Progress = SILENT,
+) -> Demo:
+    """Certify, freeze, verify, train, evaluate once and report, small, in a new folder below ``output``: ``vcrt demo``.
+
+    ``episodes`` are those of each environment, spread evenly over its schemas; ``runs`` those of each method and fold,
+    and ``config`` their settings. The explorer shows what policies say if the backbone is an embedded one. Raises
+    :class:`vcrt.errors.VcrtError` for a number below one and, before anything is made, if there is no such backbone.
+    """
+    for name, value in (("episodes", episodes), ("runs", runs)):
+        if value < 1:
+            raise VcrtError("too small a number", found=f"{name} {value}", expected="at least 1")
+    began, processes = time.monotonic(), num_jobs(jobs)
+    backbone = reference_of(checked(config))
+    folder = _new_folder(Path(output))
+    schemas = select_schemas(DEMO_ENVIRONMENTS)
+    per_schema = {name: -(-episodes // len(some)) for name, some in schemas.items()}
+    asked = sampled(schemas, per_schema, seed=seed)
+    dataset = make_dataset(asked, folder / "dataset", jobs=processes, progress=progress)
+    agreement = verify_agreement(dataset, jobs=processes, progress=progress)
+    plan = frozen_plan(
+        dataset.path,
+        methods=DEMO_METHODS,
+        held_out=(),
+        runs=runs,
+        config=config,
+        seed=seed,
+    )
+    experiment = create_experiment(plan, folder / "experiment")
+    processes = jobs_on_device(backbone, jobs)
+    train(experiment, jobs=processes, progress=progress)
+    evaluate(experiment, jobs=processes, progress=progress)
+    explorer = folder / "report" / EXPLORER_FILE
+    # What a language model says of every episode at every checkpoint takes as long as its training.
+    shown = experiment if backbone.is_embedded else None
+    write_explorer(dataset, explorer, experiment=shown, report=REPORT_FILE, progress=progress)
+    return Demo(
+        folder=folder,
+        dataset=dataset,
+        agreement=agreement,
+        experiment=experiment,
+        report=report_in(experiment, folder / "report"),
+        explorer=explorer,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _new_folder(output: Path) -> Path:
+    make_directory(output)
+    number = 1
+    while True:
+        folder = output / f"demo-{number:03d}"
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return folder
+
+
+def reproduce(
+    output: str | Path,
+    *,
+    dataset: str | Path | None = None,
+    schemas: Sequence[str] = (),
+    episodes: int = 500,
+    methods: Sequence[str] = (),
+    held_out: Sequence[str] = (),
+    runs: int = 3,
+    config: RunConfig = DEFAULTS,
+    trials: int = 8,
+    trial_updates: int | None = None,
+    seed: int = 0,
+    jobs: int | None = None,
+    progress: Progress = SILENT,
+) -> Report:
+    """Do whatever is missing of the paper's experiment below ``output``, and write its report: ``vcrt reproduce``.
+
+    The arguments are those of :func:`vcrt.certify`, :func:`vcrt_train.search` and :func:`vcrt_train.plan`; a
+    ``dataset`` that lies elsewhere takes the place of a new one, ``methods`` are the paper's six if none is given,
+    ``held_out`` all of the dataset's environments, and without ``trials`` the library's defaults are taken. Trials make
+    as many updates as runs unless ``trial_updates`` says otherwise.
+
+    Raises :class:`vcrt.errors.VcrtError` if what is there was made with other options.
+    """
+    config = checked(config).resolved()
+    trial_updates = _trial_updates(config, trials, trial_updates)
+    asked = _Asked(
+        output=Path(output),
+        dataset=None if dataset is None else Path(dataset),
+        schemas=tuple(schemas),
+        episodes=episodes,
+        methods=tuple(methods) or PAPER_METHODS,
+        held_out=tuple(held_out),
+        runs=runs,
+        config=config,
+        trials=trials,
+        trial_updates=trial_updates,
+        seed=seed,
+        jobs=jobs,
+        progress=progress,
+    )
+    num_jobs(jobs)
+    for name in asked.methods:
+        method(name)
+    if asked.dataset is None:
+        known = tuple(select_schemas(asked.schemas))
+        for name in asked.held_out:
+            if name not in known:
+                raise UnknownNameError.of("environment of the dataset", name, known)
+    make_directory(asked.output)
+    with sole_user(asked.output / LOCK_FILE, "this reproduction", RunError):
+        remove_leftovers(asked.output)
+        return _reproduced(asked)
+
+
+def _trial_updates(config: RunConfig, trials: int, asked: int | None) -> int:
+    """How many updates a trial makes, before anything is made."""
+    least, most = max(config.schedule.warmup_updates, 1), config.schedule.updates
+    if asked is None:
+        return most
+    if not trials or not least <= asked <= most:
+        raise RunError(
+            "trials cannot be so long",
+            where="--trial-updates",
+            found=f"{asked}" if trials else f"{asked}, and no trials",
+            expected=f"{least} to {most}, which is what a run makes" if trials else "some --trials",
+            remedy="give another number, or leave it out: trials are as long as runs then",
+        )
+    return asked
+
+
+def _reproduced(asked: _Asked) -> Report:
+    dataset = _dataset(asked)
+    experiment = _experiment(asked, dataset, _search(asked, dataset) if asked.trials else None)
+    jobs = jobs_on_device(experiment.plan.backbone, asked.jobs)
+    with _stage("train"):
+        train(experiment, jobs=jobs, progress=asked.progress)
+    if (experiment.path / SCORES_FILE).exists() and experiment.ledger.entries("scores"):
+        read_scores(experiment)
+    else:
+        with _stage("evaluate"):
+            evaluate(experiment, jobs=jobs, progress=asked.progress)
+    return report_in(experiment, asked.output / "report")
+
+
+def _dataset(asked: _Asked) -> Dataset:
+    path = asked.dataset or asked.output / "dataset"
+    if asked.dataset is not None and asked.schemas:
+        raise DatasetError(
+            "the schemas are those of the dataset",
+            found="--dataset and --schemas",
+            expected="one of them",
+        )
+    if asked.dataset is None:
+        config = sampled(select_schemas(asked.schemas), asked.episodes, seed=asked.seed)
+        discard_work_of_finished(config, path)
+        if not path.exists():
+            with _stage("certify"):
+                make_dataset(config, path, jobs=num_jobs(asked.jobs), progress=asked.progress)
+        manifest = open_dataset(path).manifest
+        found = [manifest.seed, manifest.series, manifest.record_form]
+        expected = [config.to_json()["seed"], config.to_json()["series"], PLAIN_FORM]
+        if found != expected:
+            raise RunError(
+                "the dataset was made with other options",
+                where=str(path),
+                found=f"seed {manifest.seed}, {len(manifest.series)} series",
+                expected=f"seed {asked.seed}, {counted(asked.episodes, 'episode')} of each of "
+                f"{counted(len(config.series), 'schema')}",
+                remedy="give the options that it was made with, or another --output",
+            )
+    dataset = open_dataset(path)
+    if not (path / AGREEMENT).exists():
+        with _stage("verify"):
+            verify_agreement(dataset, jobs=num_jobs(asked.jobs), progress=asked.progress)
+    require_agreement(dataset)
+    return dataset
+
+
+def _search(asked: _Asked, dataset: Dataset) -> Search:
+    path = asked.output / SEARCH_FILE
+    discard_trials_of_finished(path)
+    backbone = reference_of(asked.config)
+    if not path.exists():
+        with _stage("search"):
+            run_search(
+                dataset,
+                path,
+                backbone=backbone,
+                methods=asked.methods,
+                held_out=asked.held_out or dataset.environments,
+                num_trials=asked.trials,
+                config=asked.config.override(of_length(asked.trial_updates)),
+                jobs=jobs_on_device(backbone, asked.jobs),
+                seed=asked.seed,
+                progress=asked.progress,
+            )
+    search = read_search(path)
+    if search.num_updates != asked.trial_updates:
+        raise RunError(
+            "the search was made with trials of another length",
+            where=str(path),
+            found=counted(search.num_updates, "update"),
+            expected=counted(asked.trial_updates, "update"),
+            remedy=f"give `--trial-updates {search.num_updates}`, or another --output",
+        )
+    search.require_same_training(asked.config, asked.methods)
+    search.require(
+        root_hash=dataset.manifest.root_hash,
+        backbone_identity=backbone.identity,
+        backbone_digest=load_backbone(backbone).digest,
+        learning_rate=asked.config.learning_rate,
+        methods=asked.methods,
+        num_trials=asked.trials,
+        seed=asked.seed,
+    )
+    return search
+
+
+def _experiment(asked: _Asked, dataset: Dataset, search: Search | None) -> Experiment:
+    path = asked.output / "experiment"
+    plan = frozen_plan(
+        dataset.path,
+        methods=asked.methods,
+        held_out=asked.held_out,
+        runs=asked.runs,
+        config=asked.config,
+        seed=asked.seed,
+        search=search,
+    )
+    if not path.exists():
+        return create_experiment(plan, path, search=search)
+    experiment = open_experiment(path)
+    if experiment.plan.code != plan.code:
+        require_same_code(experiment.plan)
+    if experiment.plan.plan_hash != plan.plan_hash:
+        raise RunError(
+            "the experiment was planned with other options",
+            where=str(path),
+            found=f"plan {experiment.plan.plan_hash}",
+            expected=f"plan {plan.plan_hash}",
+            remedy="give the options that it was planned with, or another --output",
+        )
+    return experiment
+
+
+@contextmanager
+def _stage(name: str) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    tell(f"{name}: {time.monotonic() - began:.0f} s")

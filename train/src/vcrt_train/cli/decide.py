@@ -1,0 +1,194 @@
+"""Run the command decide: ask a policy for an order of the operations in a record, and say how sure it is."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+import vcrt_train
+from vcrt.cli.options import plain_console, print_document, say
+from vcrt.cli.progress import telling
+from vcrt.documents import MAX_BYTES
+from vcrt.errors import MalformedInputError
+from vcrt.hashing import Json
+from vcrt.printable import counted
+from vcrt_train.cli.settings import ExperimentPath, Run, Update
+from vcrt_train.policy.reference import RELATIONS_SHOWN
+
+if TYPE_CHECKING:
+    from vcrt.records.relation_records import RelationRecord
+    from vcrt_train.protocol.decision import Answered, Decision, Policy
+
+FORMAT = "vcrt-decision/1"
+#: The record's name that stands for the standard input.
+STDIN = "-"
+
+
+def decide(
+    experiment: ExperimentPath,
+    record: Annotated[str, tyro.conf.Positional],
+    run: Run = None,
+    update: Update = None,
+    frozen: bool = False,
+    theorem: str | None = None,
+    seed: int = 0,
+    json: bool = False,
+) -> None:
+    """Ask a trained policy in which order to take operations, given the relations between them.
+
+    Says the greedy order, its exact probability, and the orbit mass: that of all orders which keep every required
+    pair, estimated with a standard error where they are too many to score. A record is JSON: {"operations":
+    ["a", "b"], "relations": [["a", "b", "precedes"]]}, of 2 to 64 operations, with kinds commutes, precedes and
+    conflicts (the first stands before the second), or what `vcrt show EPISODE --json` or `vcrt lift lean --json`
+    prints. Nothing is written, and the dataset need not be there.
+
+    Example: vcrt decide runs/experiment record.json --run vcrt/clrs/0
+
+    Args:
+        experiment: An experiment with finished runs.
+        record: The file of a record, or - for the standard input.
+        frozen: Ask the backbone alone, as it was before training.
+        theorem: The theorem to take, where `vcrt lift lean` found several.
+        seed: Seed of the pointers that stand for the operations.
+        json: Print the answer for machines.
+    """
+    from vcrt.records.relation_records import read_relation_record
+    from vcrt_train.protocol.decision import chosen_run
+
+    opened = vcrt_train.open_experiment(experiment)
+    # What costs least is refused first.
+    if not frozen:
+        chosen_run(opened.plan, run)
+    asked = read_relation_record(_read(record), _where(record), theorem=theorem)
+    with telling(plain_console(aside=True)):
+        policy = vcrt_train.trained_policy(opened, run, update=update, frozen=frozen)
+        decision = vcrt_train.decide(policy, asked, seed=seed)
+    if json:
+        print_document(decision_document(policy, asked, decision, opened.plan.plan_hash, seed))
+    else:
+        say(plain_console(), *decision_lines(policy, asked, decision))
+
+
+def decision_document(
+    policy: Policy, asked: RelationRecord, decision: Decision, plan_hash: str, seed: int
+) -> dict[str, Json]:
+    """The answer for machines; probabilities are between 0 and 1, orders are names of operations."""
+    return {
+        "format": FORMAT,
+        "policy": {
+            "plan": plan_hash,
+            "run": policy.run,
+            "update": policy.update,
+            "checkpoint": policy.checkpoint,
+            "backbone": policy.backbone.name,
+            "backbone_digest": policy.backbone.digest,
+            "backbone_revision": policy.backbone.revision,
+            "relation_names": policy.backbone.relation_names,
+            "interface": policy.method.interface,
+            "serialisation": policy.method.serialisation,
+        },
+        "record": {
+            "operations": list(asked.operations),
+            "relations": [[*asked.names((r.first, r.second)), r.kind] for r in asked.relations],
+        },
+        "seed": seed,
+        "greedy": None if decision.greedy is None else _answer_json(asked, decision.greedy),
+        "orbit_mass": decision.orbit_mass,
+        "orbit_mass_standard_error": decision.standard_error,
+        "orders": decision.num_orders,
+        "legal_orders": decision.num_legal,
+        "malformed": decision.malformed,
+        "alternatives": [_answer_json(asked, answer) for answer in decision.alternatives],
+    }
+
+
+def decision_lines(policy: Policy, asked: RelationRecord, decision: Decision) -> list[str]:
+    """The answer for people, one thing a line."""
+    greedy = decision.greedy
+    lines = ["order       none: the most probable answer is no order of these operations"]
+    if greedy is not None:
+        lines = [
+            f"order       {_in_words(asked, greedy)}",
+            f"probability {_chance(greedy.probability)}, {_kept(greedy)}",
+        ]
+    error = decision.standard_error
+    estimate = "" if error is None else f" (an estimate, standard error {error:.1g})"
+    legal = "the orders"
+    if decision.num_legal is not None:
+        legal = f"{counted(decision.num_legal, 'order')} of {decision.num_orders:,}"
+    lines.append(
+        f"orbit mass  {_chance(decision.orbit_mass)}{estimate} on {legal} that keep every required pair"
+    )
+    if decision.num_legal is not None:
+        chance = decision.num_legal / decision.num_orders
+        if decision.orbit_mass - 2 * (error or 0.0) <= chance < 1:
+            lines.append(
+                f"warning     that is no better than chance: of random orders, {_chance(chance)} keep them"
+            )
+    if decision.malformed is not None:
+        lines.append(f"malformed   {decision.malformed:.4f} on answers that are no order")
+    for place, answer in enumerate(decision.alternatives):
+        label = "next" if place == 0 else ""
+        lines.append(
+            f"{label:<11} {answer.probability:.4f} {_in_words(asked, answer)}: {_kept(answer)}"
+        )
+    if policy.run is None:
+        lines.append("policy      the frozen backbone, untrained")
+    else:
+        lines.append(
+            f"policy      {policy.run} after {counted(policy.update or 0, 'update')}, "
+            f"checkpoint {policy.checkpoint}"
+        )
+    names = policy.backbone.relation_names
+    shown = "" if names is None else f", {RELATIONS_SHOWN[names]}"
+    revision = "" if policy.backbone.revision is None else f", revision {policy.backbone.revision}"
+    lines.append(
+        f"backbone    {policy.backbone.name}, digest {policy.backbone.digest}{revision}{shown}"
+    )
+    return lines
+
+
+def _answer_json(asked: RelationRecord, answer: Answered) -> dict[str, Json]:
+    return {
+        "order": list(asked.names(answer.order)),
+        "probability": answer.probability,
+        "legal": answer.is_legal,
+    }
+
+
+def _in_words(asked: RelationRecord, answer: Answered) -> str:
+    return " -> ".join(asked.names(answer.order))
+
+
+def _kept(answer: Answered) -> str:
+    return "keeps every required pair" if answer.is_legal else "breaks a required pair"
+
+
+def _chance(probability: float) -> str:
+    """Four decimals, or two digits of what is smaller."""
+    small = 0 < probability < 0.0001
+    return f"{probability:.1e}" if small else f"{probability:.4f}"
+
+
+def _where(record: str) -> str:
+    return "(standard input)" if record == STDIN else record
+
+
+def _read(record: str) -> bytes:
+    if record == STDIN:
+        return sys.stdin.buffer.read(MAX_BYTES + 1)
+    from vcrt.records.relation_records import SOURCES
+
+    path = Path(record)
+    if not path.exists() or path.is_dir():
+        raise MalformedInputError(
+            "no relation record there",
+            where=record,
+            found="a directory" if path.is_dir() else "no such file",
+            expected=f"{SOURCES}; - reads the standard input",
+        )
+    with path.open("rb") as stream:
+        return stream.read(MAX_BYTES + 1)

@@ -1,0 +1,212 @@
+"""Run the commands before training: methods, search and plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+import vcrt
+import vcrt_train
+from vcrt.cli.options import DatasetPath, Jobs, plain_console, print_document, say
+from vcrt.cli.progress import showing_progress
+from vcrt.hashing import Json
+from vcrt.printable import counted
+from vcrt_train.cli.settings import Settings
+from vcrt_train.config import DEFAULTS
+
+if TYPE_CHECKING:
+    from vcrt_train.protocol.experiment import Experiment
+    from vcrt_train.protocol.search import Search
+    from vcrt_train.training.methods import Method
+
+
+def methods(json: bool = False) -> None:
+    """List the methods: what each one trains on, and what it leaves out.
+
+    Example: vcrt methods
+
+    Args:
+        json: Print the table for machines.
+    """
+    table = vcrt_train.methods()
+    if json:
+        print_document({name: row.definition() for name, row in table.items()})
+    else:
+        _print_methods(plain_console(), table)
+
+
+def search(
+    dataset: DatasetPath,
+    output: Path,
+    methods: tuple[str, ...] = ("canonical-grpo", "vcrt"),
+    held_out: tuple[str, ...] = (),
+    trials: int = 8,
+    seed: int = 0,
+    jobs: Jobs = None,
+    settings: Settings = DEFAULTS,
+) -> None:
+    """Search for hyper-parameters on source items only, with equal effort for every method and fold.
+
+    A fold's trials train on a part of its source items and are scored on the rest; no file of the environment that it
+    holds out is opened for it. What was finished is kept in OUTPUT.trials until the search is whole.
+
+    Example: vcrt search runs/data --output runs/search.json --methods canonical-grpo vcrt
+
+    Args:
+        dataset: A verified dataset.
+        output: The new file that `vcrt plan --search` takes.
+        methods: Any of the names that `vcrt methods` lists.
+        held_out: Environments to hold out in turn; all of the dataset's if none is given.
+        trials: Settings tried for each method and fold; the first are the library's defaults.
+        seed: Seed of everything; the plan must have the same.
+        settings: All settings of a run; the plan must have the same, but may have more updates.
+    """
+    console = plain_console()
+    with showing_progress(console) as progress:
+        found = vcrt_train.search(
+            dataset,
+            output,
+            methods=methods,
+            held_out=held_out,
+            trials=trials,
+            config=settings,
+            seed=seed,
+            jobs=jobs,
+            progress=progress,
+        )
+    print_search(console, found)
+    same = "" if settings == DEFAULTS else ", with the settings of this search"
+    say(console, f"next: vcrt plan {dataset} --output EXPERIMENT --search {output}{same}")
+
+
+def plan(
+    dataset: DatasetPath,
+    output: Path,
+    methods: tuple[str, ...] | None = None,
+    held_out: tuple[str, ...] | None = None,
+    runs: int = 3,
+    search: Path | None = None,
+    seed: int = 0,
+    also_test: tuple[Path, ...] = (),
+    check_search: int = 0,
+    jobs: Jobs = None,
+    json: bool = False,
+    settings: Settings = DEFAULTS,
+) -> None:
+    """Freeze what will be run on a dataset, before anything is trained.
+
+    Example: vcrt plan runs/data --output runs/experiment --methods canonical-grpo vcrt no-anti
+
+    Args:
+        dataset: A verified dataset.
+        output: The new experiment's directory.
+        methods: Any of the names that `vcrt methods` lists; by default those of the search, or canonical-grpo and vcrt.
+        held_out: Environments to hold out in turn; by default those of the search, or all of the dataset's.
+        runs: Independent runs of each method and fold.
+        search: A file made by `vcrt search`: each method and fold gets the settings that it chose.
+        seed: Seed of everything.
+        also_test: Further verified datasets, such as of longer episodes: what a run holds out of them is scored too.
+        check_search: Run so many of the search's trials again, every other one among the chosen ones, and refuse a
+            search of which one comes out otherwise; without it the search is called unverified. Refused for a language
+            model on a GPU, where trials do not repeat bit for bit.
+        json: Print the plan's hash, the names of its runs and its warnings for machines.
+        settings: All settings of a run.
+    """
+    console = plain_console(aside=json)
+    with showing_progress(console) as progress:
+        experiment = vcrt_train.plan(
+            dataset,
+            output,
+            methods=methods,
+            held_out=held_out,
+            runs=runs,
+            config=settings,
+            search=search,
+            seed=seed,
+            also_test=also_test,
+            check_search=check_search,
+            jobs=jobs,
+            progress=progress,
+        )
+    if json:
+        print_document(_plan_document(experiment))
+        return
+    _print_plan(console, dataset, experiment)
+    say(console, f"next: vcrt train {output}")
+
+
+def _plan_document(experiment: Experiment) -> dict[str, Json]:
+    made = experiment.plan
+    return {
+        "experiment": str(experiment.path),
+        "plan_hash": made.plan_hash,
+        "runs": [run.name for run in made.runs],
+        "warnings": list(made.warnings),
+        "remarks": list(made.remarks),
+    }
+
+
+def _print_plan(console: Console, dataset: Path, experiment: Experiment) -> None:
+    made = experiment.plan
+    methods, folds = counted(len(made.methods), "method"), counted(len(made.held_out), "fold")
+    each = counted(len(made.runs) // (len(made.methods) * len(made.held_out)), "run")
+    updates = counted(made.config.schedule.updates, "update")
+    say(
+        console,
+        f"plan      {experiment.path}",
+        f"plan hash {made.plan_hash}",
+        f"runs      {len(made.runs)}: {methods} x {folds} x {each}, {updates} each",
+        *(f"also on   {one.name}: {one.dataset}" for one in made.also_test),
+    )
+    free, episodes = vcrt.open_dataset(dataset).manifest.num_all_legal(made.environments)
+    if free:
+        say(
+            console,
+            f"note      every order of {free} of {counted(episodes, 'episode')} is legal: they are trained on and "
+            "scored, but only the caps can move on them",
+        )
+    named = [made.backbone.name, made.backbone_revision, made.provenance.in_words()]
+    say(console, f"backbone  {', '.join(filter(None, named))}{made.backbone.shown}")
+    say(console, *(f"WARNING: {line}" for line in made.warnings))
+    say(console, *(f"note: {line}" for line in made.remarks))
+
+
+def print_search(console: Console, search: Search) -> None:
+    """The settings that were chosen, and how they fared on source items."""
+    from vcrt_train.protocol.search import RANGES
+
+    methods = vcrt_train.methods()
+    table = Table(title=f"best of {counted(search.num_trials, 'trial')}, on source items alone")
+    for name in ("method", "held out", "rate", "alpha", "margin", "mu", "pass", "orbit mass"):
+        table.add_column(name)
+    for name in search.methods:
+        for fold in search.held_out:
+            trial = search.best(name, fold)
+            values = [
+                f"{trial.settings[setting]:.3g}" if setting in methods[name].settings else "-"
+                for setting in RANGES
+            ]
+            scores = (f"{100 * trial.pass_rate:.2f}%", f"{trial.orbit_mass:.4f}")
+            table.add_row(name, fold, *values, *scores)
+    console.print(table)
+
+
+def _print_methods(console: Console, methods: Mapping[str, Method]) -> None:
+    """The method table, one row a method."""
+    table = Table()
+    for name in ("method", "answers", "records", "ratio", "margin", "terms"):
+        table.add_column(name)
+    table.add_column("in words", ratio=1)
+    for row in methods.values():
+        margin = row.margin if "anti_diamond_loss" in row.terms else "no"
+        cells = (row.interface, row.serialisation, _ratio(row), margin, ", ".join(row.terms))
+        table.add_row(row.name, *cells, row.summary)
+    console.print(table)
+
+
+def _ratio(row: Method) -> str:
+    return row.ratio.replace("_", " ") if "policy_loss" in row.terms else "none"

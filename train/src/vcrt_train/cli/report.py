@@ -1,0 +1,151 @@
+"""Run the commands that show what was found: report and explore."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+from rich.console import Console
+
+import vcrt_train
+from vcrt.cli.options import DatasetPath, plain_console, say
+from vcrt.cli.progress import showing_progress
+from vcrt.errors import UnknownNameError, VcrtError
+from vcrt.printable import counted
+from vcrt_train.cli.settings import ExperimentPath
+
+if TYPE_CHECKING:
+    from vcrt_train.api.reporting import Report
+    from vcrt_train.report.table import Table
+
+
+def report(
+    experiment: ExperimentPath,
+    output: Path | None = None,
+    table: str | None = None,
+    form: Literal["terminal", "text", "csv", "latex"] = "terminal",
+) -> None:
+    """Write the tables and one self-contained page of an evaluated experiment.
+
+    Example: vcrt report runs/experiment
+
+    Args:
+        experiment: An evaluated experiment.
+        output: A new folder to write to; `report` in the experiment by default, where it replaces an earlier one.
+        table: Print this one table and write nothing; the names are those of the report's CSV files.
+        form: How `--table` is printed.
+    """
+    if table is not None and output is not None:
+        raise VcrtError(
+            "one table is printed, not written",
+            found="--table and --output",
+            expected="one of them",
+        )
+    if table is None and form != "terminal":
+        raise VcrtError("which table?", found=f"--form {form}", expected="--form with --table")
+    console = plain_console()
+    if table is not None:
+        _print_one_table(console, experiment, table, form)
+    else:
+        print_report(console, vcrt_train.write_report(experiment, output))
+
+
+def explore(
+    dataset: DatasetPath,
+    episode: Annotated[tuple[str, ...], tyro.conf.Positional] = (),
+    experiment: Path | None = None,
+    run: tuple[str, ...] = (),
+    output: Path = Path("explorer.html"),
+    episodes: int | None = None,
+) -> None:
+    """Write one self-contained page to look at episodes: steps, relations, evidence, and all orders as a solid.
+
+    With an experiment on the dataset, also the exact probability of each order before training and after every kept
+    update. What a run holds out is scored only after `vcrt evaluate`.
+
+    Example: vcrt explore runs/data --experiment runs/experiment --output runs/explorer.html
+
+    Args:
+        dataset: A dataset made by `vcrt certify`.
+        episode: Episodes to show, by name; without names, the first of each schema.
+        experiment: An experiment with finished runs.
+        run: Runs as METHOD/HELD-OUT/SEED; by default the first seed of each method and held-out environment.
+        output: The page; an earlier one is replaced.
+        episodes: How many episodes of each schema; 8 by default, and as many as stay under 5 MB.
+    """
+    console = plain_console()
+    with showing_progress(console) as progress:
+        contents = vcrt_train.explore(
+            dataset,
+            output,
+            experiment=experiment,
+            run=run,
+            episode=episode,
+            episodes=episodes,
+            progress=progress,
+        )
+    shown = f"{len(contents.episodes):,} of {counted(contents.num_in_dataset, 'episode')}"
+    scored = f", probabilities of {counted(len(contents.runs), 'run')}" if contents.runs else ""
+    say(console, f"wrote {output}: {shown}{scored}, {output.stat().st_size / 1e6:.1f} MB")
+    say(console, *(f"- {note}" for note in contents.notes))
+
+
+def print_report(console: Console, report: Report) -> None:
+    """Print the result of a report that was written, and where the rest is."""
+    from vcrt_train.report.page import REPORT_FILE
+    from vcrt_train.report.summary import summary
+    from vcrt_train.report.table import without_aside
+    from vcrt_train.report.tables import SHOWN, report_tables
+    from vcrt_train.report.task import task_text
+
+    directory = report.directory
+    console.print(f"{task_text(report.contents)}\n", highlight=False, markup=False)
+    tables = report_tables(report.analysis)
+    for table in tables:
+        if table.name in SHOWN:
+            _print_table(console, without_aside(table))
+    for sentence in summary(report.analysis):
+        console.print(f"- {sentence}", highlight=False, markup=False)
+    others = ", ".join(table.name for table in tables if table.name not in SHOWN)
+    say(
+        console,
+        f"\nwrote {counted(len(report.files), 'file')} to {directory}; begin with {directory / REPORT_FILE}",
+        f"further tables, each with --table NAME: {others}",
+    )
+
+
+def _print_one_table(console: Console, experiment: Path, name: str, form: str) -> None:
+    from vcrt_train.report.analysis import analyse
+    from vcrt_train.report.gather import gather
+    from vcrt_train.report.latex import to_latex
+    from vcrt_train.report.table import to_csv, to_text
+    from vcrt_train.report.tables import report_tables
+
+    contents = gather(vcrt_train.open_experiment(experiment))
+    tables = {one.name: one for one in report_tables(analyse(contents))}
+    if name not in tables:
+        raise UnknownNameError.of("table", name, tables)
+    if form == "terminal":
+        _print_table(console, tables[name])
+    else:
+        written = {"text": to_text, "csv": to_csv, "latex": to_latex}[form](tables[name])
+        console.file.write(written)
+
+
+def _print_table(console: Console, table: Table) -> None:
+    """Print a table; one that is too wide is split into its own columns and those for orientation."""
+    from vcrt_train.report.table import only_aside, to_rich, without_aside
+
+    drawn = to_rich(table)
+    parts = [drawn]
+    unbounded = console.options.update(width=10_000)
+    if table.aside and console.measure(drawn, options=unbounded).maximum > console.width:
+        published = replace(
+            only_aside(table), title="The published values, for orientation", note=""
+        )
+        parts = [to_rich(without_aside(table)), to_rich(published)]
+    for part in parts:
+        console.print(part)
+        console.print()

@@ -1,0 +1,164 @@
+"""Run the commands that carry out a plan: train, and the one evaluate."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import vcrt_train
+from vcrt.cli.options import last_given, plain_console, say
+from vcrt.cli.progress import showing_progress
+from vcrt.errors import RunError, VcrtError
+from vcrt.jobs import num_jobs
+from vcrt.printable import counted
+from vcrt_train.cli.settings import ExperimentPath
+
+#: Seconds that a process waits with an unforeseen error. That may be a connection that another process's end has cut:
+#: then torchrun ends this one before it says so.
+_PATIENCE_S = 2.0
+
+
+def train(
+    experiment: ExperimentPath,
+    resume: bool = False,
+    jobs: int | None = None,
+    sharded: bool = False,
+    prompts_at_a_time: int | None = None,
+    gradient_checkpointing: bool = False,
+    trackers: tuple[str, ...] = (),
+    other_code: str | None = None,
+) -> None:
+    """Train every run of a plan; a run opens no file of the environment that it holds out.
+
+    `torchrun --standalone --nproc-per-node 4 -m vcrt train EXPERIMENT` has four processes share the prompts of each
+    update, one run after another; usually one process a GPU. `accelerate launch` starts them as well.
+
+    Runs that were interrupted go on, to the same result as without it; finished ones are left as they are.
+
+    Example: vcrt train runs/experiment
+
+    Args:
+        experiment: A directory made by `vcrt plan`.
+        resume: Changes nothing: interrupted runs go on in any case.
+        jobs: Worker processes, one run each; by default as many as there are cores, or one on a GPU.
+        sharded: Each of the processes of `torchrun` holds a part of the model (FSDP2) in place of the whole.
+        prompts_at_a_time: Score at most so many prompts at a time, which needs less memory; same result but for
+            rounding.
+        gradient_checkpointing: Compute activations twice instead of keeping them, which needs less memory; same result
+            but for rounding.
+        trackers: Trackers that are told of every update: tensorboard, trackio and wandb write below
+            EXPERIMENT/tracking and need no network; other trackers of accelerate are taken by name too.
+        other_code: Why other source code of vcrt than was planned is to train; every later report shows it.
+    """
+    from vcrt_train.protocol.source_validation import (
+        RULE,
+        TOO_FEW,
+        flagged_runs,
+        is_too_short_to_flag,
+    )
+    from vcrt_train.training.distributed import SHARDED, is_launched
+    from vcrt_train.training.tracking import require_trackers
+
+    if sharded:
+        os.environ.update(SHARDED)
+    opened = vcrt_train.open_experiment(experiment)
+    num_jobs(jobs)
+    require_trackers(trackers)
+    done = len(opened.finished_runs())
+    console = plain_console(quiet=is_launched() and os.environ.get("RANK", "0") != "0")
+    with showing_progress(console) as progress:
+        digests = (_train_shared if is_launched() else vcrt_train.train)(
+            opened,
+            jobs=jobs,
+            prompts_at_a_time=prompts_at_a_time,
+            gradient_checkpointing=gradient_checkpointing,
+            trackers=trackers,
+            progress=progress,
+            other_code=other_code,
+        )
+    already = f" ({done} already were)" if done else ""
+    say(console, f"{counted(len(digests), 'run')} at the last update{already}")
+    flagged = flagged_runs({n: entry.body for n, entry in opened.finished_runs().items()})
+    if flagged:
+        named = ", ".join(f"{name} (at update {update})" for name, update in flagged.items())
+        say(console, f"warning: {counted(len(flagged), 'run')} flagged: {named}. {RULE}")
+    if is_too_short_to_flag(opened.plan.config.schedule):
+        say(console, f"note: {TOO_FEW} a run; plan with a lower --schedule.validate-every. {RULE}")
+    say(console, f"next: vcrt evaluate {experiment}")
+
+
+def not_launching(command: Callable[..., None], arguments: Sequence[str]) -> Callable[..., None]:
+    """The command ``train`` as it is.
+
+    Raises :class:`RunError`, with the command of torchrun, if a training is to start processes that share it.
+    """
+    number = last_given(arguments, "--num-processes")
+    if number is None:
+        if "--sharded" not in arguments:
+            return command
+        from vcrt_train.training.distributed import is_launched
+
+        if is_launched():
+            return command
+    torchrun = re.sub(r" --num-processes[ =]\S+", "", shlex.join(["vcrt", *arguments]))
+    raise RunError(
+        "vcrt starts no processes that share a training",
+        found="--sharded" if number is None else f"--num-processes {number}",
+        remedy=f"`torchrun --standalone --nproc-per-node {number or 2} -m {torchrun}`",
+    )
+
+
+def _train_shared(*arguments: Any, **options: Any) -> Mapping[str, str]:
+    """Train as one of several processes: torchrun says at its end which of them failed first, and with what."""
+    from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+    try:
+        return vcrt_train.train(*arguments, **options)
+    except Exception as error:
+        if not isinstance(error, VcrtError):
+            time.sleep(_PATIENCE_S)
+        get_error_handler().record_exception(error)
+        raise
+
+
+def evaluate(
+    experiment: ExperimentPath,
+    reopen: bool = False,
+    reason: str | None = None,
+    jobs: int | None = None,
+    prompts_at_a_time: int = 64,
+    other_code: str | None = None,
+) -> None:
+    """Open the held-out folds and score every run, once.
+
+    Example: vcrt evaluate runs/experiment
+
+    Args:
+        experiment: An experiment whose runs are all trained.
+        reopen: Open again what was opened and scored before; every later report says so.
+        reason: Why it is opened again.
+        jobs: Worker processes; as many as there are cores by default, or one on a GPU.
+        prompts_at_a_time: Score so many prompts in one pass; fewer need less memory.
+        other_code: Why other source code of vcrt than was planned is to score; every later report shows it.
+    """
+    if reopen != bool(reason):
+        raise RunError(
+            "a second opening needs both --reopen and --reason",
+            found="only one of them",
+            remedy='for example: --reopen --reason "a checkpoint file was restored"',
+        )
+    console = plain_console()
+    with showing_progress(console) as progress:
+        vcrt_train.evaluate(
+            experiment,
+            jobs=jobs,
+            reopen_reason=reason,
+            prompts_at_a_time=prompts_at_a_time,
+            progress=progress,
+            other_code=other_code,
+        )
+    say(console, f"next: vcrt report {experiment}")

@@ -1,0 +1,196 @@
+"""Read settings of a run from a TOML file and from presets, which are such files, and print them in that form.
+
+A file has a table for each section of :class:`vcrt_train.config.RunConfig`; whatever it leaves out is the preset's or
+the library's. It may name its preset at the top: ``preset = "qwen3.5-2b"``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from vcrt.documents import read_limited
+from vcrt.errors import ConfigError, UnknownNameError
+from vcrt_train.config import RunConfig, setting_names, unknown_setting
+
+_FOLDER = Path(__file__).parent / "presets"
+_CONFIG = TypeAdapter(RunConfig)
+_KEY = re.compile(r"\s*([\w.\"'-]+)\s*=")
+_TABLE = re.compile(r"\s*\[\s*([\w.\"'-]+)\s*\]")
+#: The key of a preset's file that says where its settings are from.
+CHOSEN = "chosen"
+#: The most bytes of a file of settings.
+MAX_BYTES = 2**20
+
+
+def preset_names() -> tuple[str, ...]:
+    """The presets that come with the package."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
+
+
+def how_preset_was_chosen(name: str) -> str:
+    """Where a preset's settings are from, in a sentence."""
+    return str(_preset_file(name)[CHOSEN])
+
+
+def load_config(
+    path: str | Path | None = None,
+    *,
+    preset: str | None = None,
+    overrides: Mapping[str, object] | None = None,
+) -> RunConfig:
+    """The library's defaults, changed by a preset, then by a TOML file, then by ``overrides``.
+
+    >>> load_config(preset="qwen3.5-2b", overrides={"objective.margin": 3.0}).adapter.rank
+    64
+
+    Raises :class:`ConfigError` and :class:`UnknownNameError` for a key that does not exist, a wrong type, a value out
+    of range, or a file that names another preset, with the file's line and the near name.
+    """
+    given: dict[str, Any] = {}
+    lines: dict[str, int] = {}
+    if path is not None:
+        given, lines = _read(Path(path))
+    named = given.pop("preset", None)
+    if named is not None and preset not in (None, named):
+        raise ConfigError(
+            "two presets are named",
+            where=_place(path, lines, "preset"),
+            found=f"{named!s:.80} in the file, {preset} beside it",
+            expected="one of them",
+        )
+    chosen = preset if named is None else named
+    settings = _merged({} if chosen is None else _preset(chosen, path, lines), given)
+    known = setting_names()
+    for name, value in (overrides or {}).items():
+        if name not in known:
+            raise unknown_setting(name)
+        section, _, key = name.partition(".")
+        settings = _merged(settings, {section: {key: value}})
+        lines.pop(name, None)
+    return _validated(settings, path, lines)
+
+
+def checked(config: RunConfig) -> RunConfig:
+    """The settings, with every type checked; raises :class:`ConfigError`."""
+    return _validated(config.to_json(), None, {})
+
+
+def to_toml(config: RunConfig) -> str:
+    """Every setting in a form that :func:`load_config` reads again; what is None is a comment."""
+    parts = []
+    for section, values in config.to_json().items():
+        lines = [f"[{section}]"]
+        for key, value in values.items():
+            lines.append(f"# {key} is not given" if value is None else f"{key} = {_toml(value)}")
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def _toml(value: object) -> str:
+    # JSON's strings, numbers, booleans and lists of numbers are TOML's.
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _preset(name: object, path: str | Path | None, lines: Mapping[str, int]) -> dict[str, Any]:
+    if name not in preset_names():
+        where = _place(path, lines, "preset") if "preset" in lines else None
+        raise UnknownNameError.of("preset", str(name)[:80], preset_names(), where=where)
+    return {key: value for key, value in _preset_file(str(name)).items() if key != CHOSEN}
+
+
+def _preset_file(name: str) -> dict[str, Any]:
+    return tomllib.loads((_FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def _merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    found = dict(base)
+    for name, value in given.items():
+        section = found.get(name)
+        if isinstance(section, dict) and isinstance(value, dict):
+            found[name] = {**section, **value}
+        else:
+            found[name] = value
+    return found
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
+    """What a file says, and on which line each name is set."""
+    if not path.is_file():
+        raise ConfigError(
+            "there is no such file of settings",
+            where=str(path),
+            remedy="`vcrt plan ... --print-config > FILE` writes one",
+        )
+    try:
+        text = read_limited(path, MAX_BYTES).decode()
+        return tomllib.loads(text), _lines(text)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            "the settings are no TOML",
+            where=str(path),
+            found=f"{error!s:.300}",
+            expected="lines such as `margin = 3.0` below `[objective]`",
+        ) from error
+
+
+def _lines(text: str) -> dict[str, int]:
+    """The line of each table and key of a document that can be parsed; the first one of a name counts."""
+    found: dict[str, int] = {}
+    table = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if head := _TABLE.match(line):
+            table = _plain(head[1])
+            found.setdefault(table, number)
+        elif key := _KEY.match(line):
+            name = ".".join(part for part in (table, _plain(key[1])) if part)
+            while name:
+                found.setdefault(name, number)
+                name = name.rpartition(".")[0]
+    return found
+
+
+def _plain(name: str) -> str:
+    return re.sub("[\"']", "", name)
+
+
+def _place(path: str | Path | None, lines: Mapping[str, int], name: str) -> str:
+    """The file and the line of a setting, or of its section; the setting's name where there is no file."""
+    if path is None:
+        return name
+    while name and name not in lines:
+        name = name.rpartition(".")[0]
+    return f"{path}, line {lines[name]}" if name else str(path)
+
+
+def _validated(
+    settings: Mapping[str, Any], path: str | Path | None, lines: Mapping[str, int]
+) -> RunConfig:
+    try:
+        # JSON tells a list from a number and takes no date; strictly, "3" is no number.
+        return _CONFIG.validate_json(json.dumps(settings), strict=True)
+    except (TypeError, ValueError) as error:
+        found = error.errors()[0] if isinstance(error, ValidationError) else None
+        if found is None:
+            raise ConfigError(
+                "a value that no setting has", where=str(path), found=f"{error!s:.300}"
+            ) from error
+        cause = found.get("ctx", {}).get("error")
+        name = ".".join(map(str, found["loc"]))
+        if isinstance(cause, ConfigError | UnknownNameError):
+            raise cause.at(_place(path, lines, cause.where or name)) from None
+        where = _place(path, lines, name)
+        if found["type"] == "unexpected_keyword_argument":
+            raise unknown_setting(name, where) from error
+        raise ConfigError(
+            f"{name} is not possible",
+            where=where,
+            found=f"{json.dumps(found['input']):.80}",
+            expected=found["msg"].removeprefix("Input should be ").replace("an object", "a table"),
+        ) from error

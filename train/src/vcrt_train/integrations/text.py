@@ -1,0 +1,126 @@
+"""Write policy records as plain text for models with a tokenizer of their own, and read answers back from text.
+
+Both forms come from the one renderer of :mod:`vcrt.records.policy_view`. ``tokens`` joins its tokens by spaces, which
+is what the embedded backbone reads. ``words`` has a sentence for each relation, one a line: those that a language model
+is shown with ``model.relation_names = "words"``. An answer is the pointers of an order, separated by spaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from vcrt.errors import MalformedInputError
+from vcrt.orders import Order, all_orders
+from vcrt.partial_orders import PartialOrder
+from vcrt.randomness import generator
+from vcrt.records.policy_view import (
+    ANSWER,
+    POINTER_TOKENS,
+    RELATIONS,
+    PolicyRecord,
+    Serialisation,
+    in_words,
+    printed_slots,
+    render,
+)
+from vcrt.records.supervision import SupervisedRecord
+
+Form: TypeAlias = Literal["words", "tokens"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rendering:
+    """How records are written; what is left to chance is drawn from ``generator(seed, "render", record_id)``."""
+
+    form: Form = "words"
+    serialisation: Serialisation = "sorted"
+    seed: int = 0
+
+
+def prompt_text(record: PolicyRecord, rendering: Rendering) -> str:
+    """The prompt of a record."""
+    draw = generator(rendering.seed, "render", record.record_id)
+    if record.steps and rendering.form == "words":
+        slots = printed_slots(record, rendering.serialisation, draw)
+        return "\n".join(
+            [
+                *([f"Task: {record.task}"] if record.task else []),
+                "Steps:",
+                *(f"{POINTER_TOKENS[record.pointers[s]]}: {record.steps[s]}" for s in slots),
+                "Write every step once, separated by spaces, in an order in which all of them work and end as they "
+                "should.",
+                "Order:\n",
+            ]
+        )
+    tokens = render(record, rendering.serialisation, draw)
+    if rendering.form == "tokens":
+        return " ".join(tokens)
+    middle = tokens.index(RELATIONS)
+    return "\n".join(
+        [
+            f"Steps: {' '.join(tokens[2:middle])}",
+            "Relations:",
+            *_statements(tokens[middle + 1 : tokens.index(ANSWER)]),
+            "Write every step once, separated by spaces, in an order that the relations allow.",
+            "Order:\n",
+        ]
+    )
+
+
+def _statements(tokens: Sequence[str]) -> list[str]:
+    sentences = " ".join(in_words(tokens)).split(".")
+    return [f"{sentence.strip()}." for sentence in sentences if sentence.strip()]
+
+
+def answer_text(record: PolicyRecord, order: Order) -> str:
+    """The answer that gives the record's slots in ``order``."""
+    return " ".join(POINTER_TOKENS[record.pointers[slot]] for slot in order)
+
+
+def answers(supervised: SupervisedRecord) -> tuple[list[str], list[str]]:
+    """The answers of the certified orbit, and all others, each in the order of :func:`vcrt.orders.all_orders`."""
+    orbit: list[str] = []
+    others: list[str] = []
+    orders = all_orders(supervised.num_operations)
+    for order, is_legal in zip(orders, supervised.legal, strict=True):
+        (orbit if is_legal else others).append(answer_text(supervised.record, order))
+    return orbit, others
+
+
+def is_certified(
+    text: str,
+    orbit: Sequence[str] | None,
+    partial_order: Sequence[Sequence[int]] | None,
+    pointers: Sequence[int] | None,
+) -> bool:
+    """Whether a text is an answer of the ``orbit``, whatever its white space.
+
+    Where no orbit is listed, whether it gives the ``pointers`` in an order that keeps the pairs of ``partial_order``.
+    """
+    if orbit and not isinstance(orbit[0], str):
+        raise MalformedInputError(
+            "an orbit of token ids, with which a text cannot be compared",
+            where="orbit",
+            found=f"{orbit[0]!r:.80}",
+            expected="texts",
+            remedy="give texts, or another reward function than certified_reward",
+        )
+    if orbit is not None or partial_order is None or pointers is None:
+        return text.split() in [answer.split() for answer in orbit or ()]
+    answer = read_answer(pointers, text)
+    partial = PartialOrder.of(len(pointers), [(first, second) for first, second in partial_order])
+    return answer is not None and partial.allows(answer)
+
+
+def read_answer(pointers: Sequence[int], text: str) -> Order | None:
+    """The order of slots that a text gives, or None if it is malformed: not every pointer once, or anything else.
+
+    ``pointers[slot]`` is the pointer of a slot. Source: the malformed event of :mod:`vcrt_train.policy.interface`.
+    """
+    slots = {POINTER_TOKENS[pointer]: slot for slot, pointer in enumerate(pointers)}
+    words = text.split()
+    if sorted(words) != sorted(slots):
+        return None
+    return tuple(slots[word] for word in words)

@@ -1,0 +1,307 @@
+"""Define Orbit-GRPO's settings beside TRL's, and refuse TRL's settings, datasets and arguments that do not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vcrt.errors import MalformedInputError, RunError
+from vcrt.printable import counted
+from vcrt_train.integrations.trl.library import GRPOConfig
+
+#: The dataset's columns beside ``prompt``.
+ORBIT, ILLEGAL = "orbit", "illegal"
+#: A column of :mod:`vcrt_train.integrations.datasets`: a partial order where orbits are not listed.
+PARTIAL_ORDER = "partial_order"
+#: The column that an environment's task is in; without it, the task is all columns but the prompt.
+TASK = "task"
+#: The column that names a row's environment, where there are several.
+ENVIRONMENT = "environment"
+LEVELS = ("token", "sequence", "trajectory")
+
+
+@dataclass
+class OrbitGRPOConfig(GRPOConfig):  # type: ignore[misc]
+    """TRL's configuration, with the paper's defaults and fields of the orbit.
+
+    ``importance_sampling_level``: beside TRL's ``token`` (a ratio for each token) and ``sequence`` (one for each
+    completion, its log divided by the number of tokens) there is ``trajectory``, the paper's: one ratio for each
+    completion, not normalised by length; it needs ``loss_type="grpo"``. A credited sample's ratio is the orbit's at
+    ``trajectory``, its T-th root at ``sequence`` (T tokens), and at ``token`` the orbit's surplus over the sample is
+    shared out equally over the tokens in which the orbit's members differ: reasoning before an answer keeps its own.
+
+    ``scale_rewards``: beside TRL's ``group``, ``batch`` and ``none`` there is ``leave_one_out``, the paper's: reward
+    minus the mean of the other rewards, which is TRL's ``none`` times G / (G - 1) for groups of G.
+
+    With ``beta`` the KL term is TRL's, about the sampled tokens. TRL's ``use_bias_correction_kl`` weights each token's
+    by the ratio of its loss, which for a credited sample is the orbit's. By default it does at ``token`` and
+    ``sequence``, as in TRL; at ``trajectory`` it cannot: a trajectory's ratio would count once for each of its tokens.
+    """
+
+    importance_sampling_level: str = field(
+        default="trajectory", metadata={"help": "token, sequence or trajectory (the paper's)."}
+    )
+    loss_type: str = field(default="grpo", metadata={"help": "As TRL's; trajectory needs grpo."})
+    scale_rewards: str = field(
+        default="leave_one_out",
+        metadata={"help": "group, batch, none or leave_one_out (the paper's)."},
+    )
+    use_bias_correction_kl: bool | None = field(
+        default=None,
+        metadata={
+            "help": "As TRL's: True by default, and False with importance_sampling_level='trajectory'."
+        },
+    )
+    disable_dropout: bool = field(
+        default=True,
+        metadata={"help": "With dropout, ratios are not 1 before the first step."},
+    )
+    orbit_alpha: float = field(
+        default=0.1, metadata={"help": "Weight of the anti-diamond margin loss; 0 leaves it out."}
+    )
+    orbit_margin: float = field(
+        default=2.0,
+        metadata={"help": "By how much the orbit's log-mass should exceed the illegal one, nats."},
+    )
+    orbit_credit: bool = field(
+        default=True,
+        metadata={"help": "Whether a success's ratio is its orbit's; else its own, as GRPO's is."},
+    )
+    orbit_augmentation: float = field(
+        default=0.0,
+        metadata={
+            "help": "Weight of the mean negative log-likelihood of a prompt's certified orders, with an environment of "
+            "a success's (order-centric data augmentation, arXiv:2502.19907); 0 leaves it out."
+        },
+    )
+    orbit_success: float = field(
+        default=0.0,
+        metadata={
+            "help": "A sample with a reward above this is a success; an environment says itself what is."
+        },
+    )
+    orbit_batch_size: int | None = field(
+        default=None,
+        metadata={
+            "help": "Members that are scored at a time, where they are scored in rows of their own; "
+            "per_device_train_batch_size by default."
+        },
+    )
+    orbit_jobs: int = field(
+        default=1, metadata={"help": "Completions that an environment judges at a time."}
+    )
+    orbit_max_steps: int = field(
+        default=10,
+        metadata={
+            "help": "The most steps of a completion that is certified; above 10, contexts are sampled, and certified "
+            "orders may be illegal."
+        },
+    )
+    orbit_max_members: int = field(
+        default=24,
+        metadata={
+            "help": "The most orders of a completion that are scored, legal and illegal each; of a larger orbit, a "
+            "block whose ratio is an unbiased estimate of the orbit's."
+        },
+    )
+    orbit_max_tokens: int = field(
+        default=8192,
+        metadata={
+            "help": "The most tokens of the legal orders of a prompt's completions together, as many of the "
+            "illegal ones; each completion has an equal share."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.use_bias_correction_kl is None:
+            self.use_bias_correction_kl = self.importance_sampling_level != "trajectory"
+        for wrong, what, found, expected in self._refusals():
+            if wrong:
+                raise RunError(
+                    what, where="OrbitGRPOConfig", found=found, expected=expected, remedy=expected
+                )
+
+    def _refusals(self) -> list[tuple[bool, str, str, str]]:
+        """(whether it is so, what is wrong, what was found, what to set) of each combination without a meaning."""
+        level, loss = self.importance_sampling_level, self.loss_type
+        return [
+            (
+                level not in LEVELS,
+                "an importance sampling level that does not exist",
+                f"importance_sampling_level={level!r}",
+                f"importance_sampling_level as one of {', '.join(LEVELS)}",
+            ),
+            (
+                level == "trajectory" and loss != "grpo",
+                "a loss that would count a trajectory's ratio once for each of its tokens",
+                f"loss_type={loss!r} with importance_sampling_level='trajectory'",
+                "loss_type='grpo', or another importance_sampling_level",
+            ),
+            (
+                level == "trajectory" and self.top_entropy_quantile < 1,
+                "a selection of tokens, but a trajectory's ratio is not about tokens",
+                f"top_entropy_quantile={self.top_entropy_quantile}",
+                "top_entropy_quantile=1.0, or another importance_sampling_level",
+            ),
+            (
+                level == "trajectory" and bool(self.beta and self.use_bias_correction_kl),
+                "a KL of single tokens, each weighted by the ratio of a whole trajectory",
+                f"beta={self.beta} and use_bias_correction_kl=True with importance_sampling_level='trajectory'",
+                "use_bias_correction_kl=False, or another importance_sampling_level",
+            ),
+            (
+                self.off_policy_mask_threshold is not None,
+                "masks of off-policy samples have no meaning for a sample that stands for its orbit",
+                f"off_policy_mask_threshold={self.off_policy_mask_threshold}",
+                "off_policy_mask_threshold=None",
+            ),
+            (
+                self.scale_rewards == "leave_one_out"
+                and self.multi_objective_aggregation != "sum_then_normalize",
+                "a leave-one-out baseline needs one reward a sample",
+                f"multi_objective_aggregation={self.multi_objective_aggregation!r}",
+                "multi_objective_aggregation='sum_then_normalize', or another scale_rewards",
+            ),
+            (
+                self.max_completion_length is None,
+                "completions of any length",
+                "max_completion_length=None",
+                "max_completion_length as a number of tokens",
+            ),
+            (
+                bool(self.remove_unused_columns),
+                "the orbit's columns would be removed",
+                "remove_unused_columns=True",
+                "remove_unused_columns=False",
+            ),
+            (
+                self.orbit_alpha < 0,
+                "a negative weight of the margin loss",
+                f"orbit_alpha={self.orbit_alpha}",
+                "orbit_alpha of 0 or more",
+            ),
+            (
+                self.orbit_augmentation < 0,
+                "a negative weight of the augmentation loss",
+                f"orbit_augmentation={self.orbit_augmentation}",
+                "orbit_augmentation of 0 or more",
+            ),
+            (
+                self.orbit_batch_size is not None and self.orbit_batch_size < 1,
+                "too few members at a time",
+                f"orbit_batch_size={self.orbit_batch_size}",
+                "orbit_batch_size of 1 or more",
+            ),
+            *(
+                (
+                    getattr(self, name) < 1,
+                    "a number that is none",
+                    f"{name}={getattr(self, name)}",
+                    f"{name} of 1 or more",
+                )
+                for name in (
+                    "orbit_jobs",
+                    "orbit_max_steps",
+                    "orbit_max_members",
+                    "orbit_max_tokens",
+                )
+            ),
+        ]
+
+
+def named_datasets(name: str, given: Any) -> dict[str, Any]:
+    """The datasets of a trainer's argument, one or several by their names; none where it is None."""
+    if isinstance(given, Mapping):
+        return {f"{name}[{key!r}]": each for key, each in given.items()}
+    return {} if given is None else {name: given}
+
+
+def require_weights(args: OrbitGRPOConfig, rewards: Sequence[Any]) -> None:
+    """Raise :class:`RunError` unless there are as many ``reward_weights`` as rewards, an environment's own first."""
+    weights = args.reward_weights
+    if weights is not None and len(weights) != len(rewards):
+        raise RunError(
+            "weights of rewards that do not fit the rewards",
+            where="OrbitGRPOConfig, reward_weights",
+            found=counted(len(weights), "weight"),
+            expected=f"{len(rewards)}: that of the environment's own reward first",
+            remedy="put a weight for it before the others, such as 1.0",
+        )
+
+
+def require_supported(
+    args: Any, datasets: Mapping[str, Any], kwargs: Mapping[str, Any], *, online: bool = False
+) -> None:
+    """Raise :class:`RunError` or :class:`MalformedInputError` unless a trainer can be made of these arguments.
+
+    ``datasets`` and ``online`` are those of :func:`require_datasets`.
+    """
+    if not isinstance(args, OrbitGRPOConfig):
+        raise RunError(
+            "a configuration without the orbit's fields",
+            found=type(args).__name__,
+            expected="an OrbitGRPOConfig",
+        )
+    for name in ("tools", "environment_factory"):
+        if kwargs.get(name):
+            raise RunError(
+                "completions with tokens that the model did not write have no orbit",
+                found=name,
+                remedy=f"leave {name} out",
+            )
+    require_datasets(args, datasets, online=online)
+
+
+def require_datasets(args: OrbitGRPOConfig, datasets: Mapping[str, Any], *, online: bool) -> None:
+    """Raise :class:`RunError` or :class:`MalformedInputError` for datasets that cannot be trained or evaluated on.
+
+    They are as :func:`named_datasets` gives them. ``online`` orbits are those of what the model writes: they have none.
+    """
+    for name, dataset in datasets.items():
+        columns = getattr(dataset, "column_names", None)
+        if images := {"image", "images"}.intersection(columns or ()):
+            raise RunError(
+                "orbits of completions to images are not supported",
+                where=name,
+                found=f"a column {', '.join(sorted(images))}",
+                expected="prompts of text alone",
+                remedy="remove the column",
+            )
+        if not online:
+            _require_columns(args, name, dataset, columns)
+
+
+def _require_columns(
+    args: OrbitGRPOConfig, where: str, dataset: Any, columns: Sequence[str] | None
+) -> None:
+    needed = [ORBIT, ILLEGAL] if args.orbit_alpha else [ORBIT]
+    missing = [name for name in needed if columns is not None and name not in columns]
+    if missing:
+        raise MalformedInputError(
+            "the dataset lacks a column",
+            where=where,
+            found=", ".join(columns or ()),
+            expected=", ".join(needed),
+            remedy="add the certified orbits, see vcrt_train.integrations.datasets"
+            + (
+                "; or set orbit_alpha=0 to train without illegal ones" if ILLEGAL in missing else ""
+            ),
+        )
+    # Those of a stream are looked at as they come.
+    if PARTIAL_ORDER in (columns or ()) and hasattr(dataset, "__len__"):
+        require_listed(dataset.select_columns([ORBIT, PARTIAL_ORDER]), where)
+
+
+def require_listed(rows: Any, where: str) -> None:
+    """Raise :class:`RunError` for records that ``vcrt export`` wrote without their orbits."""
+    unlisted = sum(row.get(ORBIT) is None and row.get(PARTIAL_ORDER) is not None for row in rows)
+    if unlisted:
+        raise RunError(
+            "orbits of so many operations are not listed, so that no completion can be credited with them",
+            where=where,
+            found=f"partial orders in place of an orbit in {unlisted} of {counted(len(rows), 'record')}",
+            expected="records of four operations at most",
+            remedy="train on them with `vcrt train`, or with TRL's own GRPOTrainer and certified_reward",
+        )

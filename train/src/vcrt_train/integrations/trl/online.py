@@ -1,0 +1,187 @@
+"""Judge, reward and certify what a trainer samples, as it is sampled, and make candidates of it.
+
+Not covered: the loss (:mod:`vcrt_train.integrations.trl.trainer`).
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from vcrt.certification.completion_judge import CompletionJudge
+from vcrt.certification.completions import Judgement
+from vcrt.certification.shards import EnvironmentFactory, factory_of
+from vcrt.errors import MalformedInputError
+from vcrt.hashing import Json
+from vcrt.printable import counted
+from vcrt.randomness import generator
+from vcrt_train.integrations.orbit_credit import Candidates, TokenIds
+from vcrt_train.integrations.trl.config import ENVIRONMENT, TASK, OrbitGRPOConfig
+from vcrt_train.integrations.written_orbits import OrbitLimits, written_orbit
+
+#: What is counted of all completions, if only as 0; reasons of ``missed/`` stand beside them.
+_COUNTED = (
+    *("waited_s", "judging_s", "certifying_s", "members"),
+    *("unreadable", "sampled", "partial", "alone", "other_solutions"),
+)
+#: Of so many successes at least, more than half must be as their tokenizer writes them, or the user is told.
+_ENOUGH = 16
+#: What reads completions: a registered environment's name or a class, or several of these by names that rows give.
+Written: TypeAlias = str | EnvironmentFactory | Mapping[str, str | EnvironmentFactory]
+
+
+class OnlineOrbits:
+    """The judge of a trainer's samples, and what it found of the last batch of them."""
+
+    def __init__(self, environment: Written, args: OrbitGRPOConfig) -> None:
+        self._args = args
+        self._several = isinstance(environment, Mapping)
+        max_illegal = args.orbit_max_members if args.orbit_alpha else 0
+        self._judge = CompletionJudge(
+            {name: _factory(each) for name, each in environment.items()}
+            if isinstance(environment, Mapping)
+            else _factory(environment),
+            jobs=args.orbit_jobs,
+            max_steps=args.orbit_max_steps,
+            max_illegal=max_illegal,
+        )
+        self._limits = OrbitLimits(
+            max_members=args.orbit_max_members,
+            max_illegal=max_illegal,
+            max_tokens=args.orbit_max_tokens // args.num_generations,
+            max_length=args.max_completion_length,
+        )
+        #: The rows of the batch that is being sampled.
+        self.rows: Sequence[Mapping[str, Any]] = ()
+        self._judgements: list[Judgement] = []
+        #: Sums over the last batch's samples, by what they are of; ``samples`` is how many there were.
+        self.counts: dict[str, float] = {}
+        #: How many succeeded so far, and of these are not as their tokenizer writes them; None once that was said.
+        self._written: tuple[int, int] | None = (0, 0)
+        # TRL names a reward function's logs by this.
+        self.reward = _named("solved", self._reward)
+
+    def begin(
+        self, completions: Sequence[Sequence[int]], tokenizer: Any, ends: Sequence[int]
+    ) -> None:
+        """Hand sampled tokens to the workers, without the token of ``ends`` that ends them."""
+        texts = [
+            tokenizer.decode(
+                ids[:-1] if ids[-1] in ends else ids,
+                skip_special_tokens=False,
+                clean_up_tokenization_spaces=False,
+            )
+            for ids in map(list, completions)
+        ]
+        names = [_environment_of(row) for row in self.rows] if self._several else None
+        beside = ("prompt", ENVIRONMENT) if self._several else ("prompt",)
+        self._judge.begin([task_of(row, beside) for row in self.rows], texts, names)
+
+    def _reward(self, **_: Any) -> list[float]:
+        """1 for a completion that solves its task, else 0, in the order of the batch."""
+        began = time.perf_counter()
+        self._judgements = self._judge.finish()
+        self.counts = dict.fromkeys(_COUNTED, 0.0)
+        self.counts["waited_s"] = time.perf_counter() - began
+        return [float(judgement.success) for judgement in self._judgements]
+
+    @property
+    def succeeded(self) -> list[bool]:
+        """Whether each completion of the last batch solves its task."""
+        return [judgement.success for judgement in self._judgements]
+
+    def candidates(
+        self,
+        prompts: Sequence[TokenIds],
+        completions: Sequence[TokenIds],
+        tokenizer: Any,
+        ends: Sequence[int],
+        *,
+        update: int,
+    ) -> list[Candidates]:
+        """The candidates of each completion of the last batch; draws depend on the number of the update alone."""
+        found = []
+        counts = self.counts
+        counts["samples"] = len(completions)
+        # Equal completions of a task were judged once.
+        for judgement in {id(each): each for each in self._judgements}.values():
+            counts["judging_s"] += judgement.judging_s
+            counts["certifying_s"] += judgement.certifying_s
+        for prompt, completion, judgement in zip(
+            prompts, completions, self._judgements, strict=True
+        ):
+            orbit = written_orbit(
+                prompt,
+                completion,
+                judgement,
+                encode=lambda text: tokenizer(text, add_special_tokens=False)["input_ids"],
+                ends=ends,
+                limits=self._limits,
+                draw=generator(self._args.seed, "orbit windows", update),
+            )
+            found.append(orbit.candidates)
+            counts["members"] += len(orbit.candidates.orbit)
+            if judgement.failure is not None and judgement.failure.startswith("unreadable"):
+                counts["unreadable"] += 1
+            counts["other_solutions"] += judgement.other_solutions
+            counts["sampled"] += not judgement.complete
+            counts["partial"] += orbit.is_partial
+            counts["alone"] += orbit.is_partial and len(orbit.candidates.orbit) == 1
+            if orbit.missed is not None:
+                reason = f"missed/{orbit.missed}"
+                counts[reason] = counts.get(reason, 0.0) + 1
+        self._warn_of_tokens(sum(self.succeeded), int(counts.get("missed/tokens", 0)))
+        return found
+
+    def _warn_of_tokens(self, succeeded: int, missed: int) -> None:
+        """Say once that orbits are seldom credited since texts do not come back as the tokens that were sampled."""
+        if self._written is None:
+            return
+        succeeded, missed = succeeded + self._written[0], missed + self._written[1]
+        self._written = succeeded, missed
+        if succeeded >= _ENOUGH and 2 * missed > succeeded:
+            self._written = None
+            warnings.warn(
+                f"{missed} of {counted(succeeded, 'success', 'successes')} stand for themselves, as in GRPO "
+                "(orbit/missed/tokens): the tokenizer makes other tokens of their text than were sampled",
+                stacklevel=2,
+            )
+
+    def end(self) -> None:
+        """End the workers; they begin anew with the next batch."""
+        self._judge.end()
+
+
+def task_of(row: Mapping[str, Any], beside: Collection[str] = ("prompt",)) -> Json:
+    """The task of a dataset's row: its column ``task``, or else all columns but those that stand ``beside`` it."""
+    if TASK in row:
+        task: Json = row[TASK]
+        return task
+    return {name: value for name, value in row.items() if name not in beside}
+
+
+def _environment_of(row: Mapping[str, Any]) -> str:
+    name = row.get(ENVIRONMENT)
+    if isinstance(name, str):
+        return name
+    raise MalformedInputError(
+        "a row that does not say which environment judges it",
+        where="train_dataset",
+        found=f"columns {', '.join(row)}" if ENVIRONMENT not in row else f"{ENVIRONMENT}={name!r}",
+        expected=f"the name of one in the column {ENVIRONMENT!r}",
+        remedy="add the column, or give one environment",
+    )
+
+
+def _factory(environment: str | EnvironmentFactory) -> EnvironmentFactory:
+    return factory_of(environment) if isinstance(environment, str) else environment
+
+
+def _named(name: str, method: Any) -> Any:
+    def function(**kwargs: Any) -> Any:
+        return method(**kwargs)
+
+    function.__name__ = name
+    return function

@@ -1,0 +1,481 @@
+"""Extend TRL's GRPOTrainer by the orbit ratio and the anti-diamond margin, built on TRL's own hooks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from torch import Tensor
+
+from vcrt.errors import RunError, VcrtError
+from vcrt.printable import counted
+from vcrt_train.integrations.orbit_credit import (
+    Rows,
+    TokenIds,
+    credited_log_probs,
+    differing_tokens,
+    padded_tokens,
+    tabulate,
+    unpadded,
+)
+from vcrt_train.integrations.trl.batches import (
+    batch_of,
+    leave_one_out,
+    listed_candidates,
+    require_tokens,
+    samples_of,
+    tokens_of_trees,
+)
+from vcrt_train.integrations.trl.config import (
+    OrbitGRPOConfig,
+    named_datasets,
+    require_datasets,
+    require_supported,
+    require_weights,
+)
+from vcrt_train.integrations.trl.library import GRPOTrainer, disable_gradient_checkpointing
+from vcrt_train.integrations.trl.model_checks import find_exact_trees, leaves_parts_unused
+from vcrt_train.integrations.trl.online import OnlineOrbits, Written
+from vcrt_train.integrations.trl.processing import text_tokenizer
+from vcrt_train.integrations.trl.resuming import StepBegins, random_states, set_random_states
+from vcrt_train.integrations.trl.scored import Credit, Scored
+from vcrt_train.integrations.trl.scoring import needed_candidates, score_by_rows, score_by_tree
+from vcrt_train.policy.backends import choose_backend
+from vcrt_train.policy.text_scoring import TextScores
+
+
+class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
+    """TRL's GRPOTrainer with the orbit ratio and the anti-diamond margin; arguments are TRL's, and one more.
+
+    ``args`` is an :class:`OrbitGRPOConfig`. With an ``environment``, a class of :class:`vcrt.WrittenSteps` (such as a
+    :class:`vcrt.WrittenEnvironment`) or the name of a registered one, what the model writes is judged, rewarded and
+    certified as it is sampled: its reward, 1 for a completion that solves its task, stands before those of
+    ``reward_funcs``, which may be left out. The task is a row's column ``task``, or else all its columns but
+    ``prompt``. With a mapping of several environments, a row's column ``environment`` names its own.
+
+    Raises :class:`RunError` for what the orbit cannot be combined with, and :class:`MalformedInputError` for columns of
+    another form; while it trains, :class:`vcrt.errors.VerifierFailure` for an environment that breaks twice over the
+    same completion.
+    """
+
+    _tag_names = ("trl", "grpo", "orbit-grpo")
+    rollout_func: Any
+
+    def __init__(
+        self,
+        model: Any,
+        reward_funcs: Any = None,
+        args: OrbitGRPOConfig | None = None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        processing_class: Any = None,
+        reward_processing_classes: Any = None,
+        *further: Any,
+        environment: Written | None = None,
+        **kwargs: Any,
+    ) -> None:
+        args = OrbitGRPOConfig("Orbit-GRPO") if args is None else args
+        datasets = {
+            **named_datasets("train_dataset", train_dataset),
+            **named_datasets("eval_dataset", eval_dataset),
+        }
+        require_supported(args, datasets, kwargs, online=environment is not None)
+        # TRL knows neither word: it is given what the hooks below build on.
+        self._level: Any = args.importance_sampling_level
+        self._leaves_one_out = args.scale_rewards == "leave_one_out"
+        self._credit: Credit | None = None
+        self._leaves_old_out = False
+        self._online: OnlineOrbits | None = None
+        if environment is not None:
+            self._online = OnlineOrbits(environment, args)
+            own = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
+            reward_funcs = [self._online.reward, *(each for each in own if each is not None)]
+            if reward_processing_classes is not None:
+                several = isinstance(reward_processing_classes, list)
+                given = reward_processing_classes if several else [reward_processing_classes]
+                reward_processing_classes = [None, *given]
+            require_weights(args, reward_funcs)
+        # As TRL does for a processor; reentrant checkpointing fails with it.
+        reentrant = (args.gradient_checkpointing_kwargs or {}).get("use_reentrant")
+        if args.ddp_find_unused_parameters is None and not reentrant:
+            args.ddp_find_unused_parameters = (
+                leaves_parts_unused(model, processing_class, args) or None
+            )
+        super().__init__(
+            model,
+            reward_funcs,
+            args,
+            train_dataset,
+            eval_dataset,
+            text_tokenizer(model, processing_class, args),
+            reward_processing_classes,
+            *further,
+            **kwargs,
+        )
+        if self.rollout_func is not None:
+            self.rollout_func = partial(_with_tokens, self.rollout_func)
+        #: The number of optimizer steps before the last one that drew samples at its begin, and the random states then.
+        self._drawn_from: tuple[int, tuple[Any, ...]] = (0, ())
+        self._begins = StepBegins(self)
+        self.add_callback(self._begins)
+        self._has_exact_trees = find_exact_trees(
+            self.model, self.accelerator, self._tokenizer.pad_token_id
+        )
+        if self._level == "trajectory":
+            self.importance_sampling_level = "token"
+        if self._leaves_one_out:
+            self.scale_rewards = "none"
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """TRL's; the environment's workers end with it.
+
+        Where it saves checkpoints and an environment breaks, or an input is refused, it saves one first, from which the
+        run goes on as if nothing had been.
+        """
+        try:
+            return super().train(*args, **kwargs)
+        except VcrtError as failure:
+            saves = self.args.save_strategy != "no" and not self.args.save_only_model
+            step, states = self._drawn_from
+            # Before the first step there is nothing to save, and an evaluation would not be made again.
+            is_known = 0 < step == self.state.global_step
+            if saves and is_known and self.accelerator.num_processes == 1:
+                set_random_states(states)
+                self._save_checkpoint(self.model, None)
+                failure.add_note(
+                    f"checkpoint-{step} in {self.args.output_dir} has the {counted(step, 'step')} before: go on with "
+                    "train(resume_from_checkpoint=True)"
+                )
+            raise
+        finally:
+            self.is_in_train = False
+            # Of a step that was not finished.
+            self._metrics["train"].clear()
+            if self._online is not None:
+                self._online.end()
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """TRL's; outside of training, the environment's workers end with it."""
+        self._require_columns_of("eval_dataset", *args, **kwargs)
+        try:
+            return super().evaluate(*args, **kwargs)
+        finally:
+            if self._online is not None and not self.is_in_train:
+                self._online.end()
+
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        """TRL's; outside of training, the environment's workers end with it."""
+        self._require_columns_of("test_dataset", *args, **kwargs)
+        try:
+            return super().predict(*args, **kwargs)
+        finally:
+            if self._online is not None and not self.is_in_train:
+                self._online.end()
+
+    def _require_columns_of(self, name: str, *args: Any, **kwargs: Any) -> None:
+        """Look at a dataset that is given now; a name is one of those that were given before."""
+        given = args[0] if args else kwargs.get(name)
+        if not isinstance(given, str):
+            require_datasets(
+                self.args, named_datasets(name, given), online=self._online is not None
+            )
+
+    def _calculate_rewards(self, *args: Any) -> Tensor:
+        per_function: Tensor = super()._calculate_rewards(*args)
+        weighted = (per_function * self.reward_weights.to(per_function.device)).nansum(1)
+        # Of all processes; None from every function is a sample without a reward.
+        self._rewards = weighted.masked_fill(per_function.isnan().all(1), torch.nan)
+        return per_function
+
+    def _generate_single_turn(self, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
+        require_tokens("the dataset", "prompt", prompt_ids)
+        generated = super()._generate_single_turn(prompt_ids, *args, **kwargs)
+        require_tokens("what was sampled", "completion", generated[0])
+        return generated
+
+    def _generate(self, prompts: list[Any]) -> Any:
+        # Some ways of sampling leave the model in training, also for an evaluation.
+        is_training = self.model.training
+        generated = super()._generate(prompts)
+        if self.model.training != is_training:
+            self.model.train(is_training)
+        steps, every = self.args.gradient_accumulation_steps, self.args.steps_per_generation
+        # The first scores that TRL asks for from here on are then the old ones, which it only keeps.
+        self._leaves_old_out = steps % (every * self.num_iterations) != 0 and not self.use_vllm
+        if self._online is not None:
+            # The environment is at work while other policies score the samples.
+            self._online.begin(generated[1], self._tokenizer, self.eos_token_ids)
+        return generated
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        """TRL's batch, with each sample's candidates, its place in the orbit and its old surplus."""
+        if self._online is not None:
+            self._online.rows = inputs
+        # A step that is not finished is made again from its begin.
+        if self.model.training and self._step == self._begins.first:
+            self._drawn_from = self.state.global_step, random_states()
+        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        self._leaves_old_out = False
+        if "tool_mask" in output:
+            raise RunError(
+                "completions with tokens that the model did not write have no orbit",
+                found="env_mask",
+                remedy="use a rollout_func without env_mask",
+            )
+        is_training = self.model.training
+        own = slice(
+            self.accelerator.process_index * len(inputs),
+            (self.accelerator.process_index + 1) * len(inputs),
+        )
+        if self._leaves_one_out:
+            group = self.num_generations if is_training else self.num_generations_eval
+            factors = leave_one_out(self._rewards, group)
+            output["advantages"] = output["advantages"] * factors[own]
+            # The table of completions shows what the loss takes.
+            logged = self._logs["advantages"]
+            for place in range(1, min(len(factors), len(logged)) + 1):
+                logged[-place] *= factors[-place].item()
+        prompts = unpadded(output["prompt_ids"], output["prompt_mask"])
+        samples = unpadded(output["completion_ids"], output["completion_mask"])
+        if self._online is None:
+            candidates = listed_candidates(
+                inputs, prompts, self.args, self._tokenizer, self.max_completion_length
+            )
+            succeeded = self._rewards[own] > self.args.orbit_success
+        else:
+            candidates = self._online.candidates(
+                prompts,
+                samples,
+                self._tokenizer,
+                self.eos_token_ids,
+                update=self.state.global_step,
+            )
+            succeeded = torch.tensor(self._online.succeeded, device=self._rewards.device)
+            self._log_online(self._online)
+        members = torch.tensor(
+            [c.member(sample) for c, sample in zip(candidates, samples, strict=True)],
+            device=output["completion_ids"].device,
+        )
+        output["orbit_missed"] = (succeeded & (members < 0)).float()
+        credited = succeeded & self.args.orbit_credit
+        output["orbit_members"] = members.masked_fill(~credited, -1)
+        output["orbit_candidates"] = candidates
+        return output
+
+    def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
+        """TRL's batch, whose old scores are of the same passes as the loss makes: a ratio is 1 before the first step.
+
+        In half precision a pass over other samples, or over fewer orders, rounds otherwise, by tenths of a nat.
+        """
+        before = self._buffered_inputs
+        inputs: dict[str, Any] = super()._prepare_inputs(generation_batch)
+        if not self.model.training:
+            self._score_old(inputs)
+        elif self._buffered_inputs is not before:
+            for batch in self._buffered_inputs:
+                self._score_old(batch)
+        return inputs
+
+    def _score_old(self, inputs: dict[str, Any]) -> None:
+        """Score a batch by the policy that drew it, unless that is the policy of the next forward pass."""
+        if "old_per_token_logps" not in inputs:
+            return
+        with (
+            torch.no_grad(),
+            disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs),
+        ):
+            scored = self._score(self.model, inputs)
+        inputs["orbit_old_surplus"] = scored.surplus
+        if scored.samples is not None:
+            found = [scores.log_probs for scores in scored.samples]
+            inputs["old_per_token_logps"] = padded_tokens(found, inputs["completion_ids"].shape[1])
+
+    def _score(self, model: Any, inputs: Mapping[str, Any]) -> Scored:
+        """Score the samples of a batch and the candidates that they need, each different one once."""
+        members: Tensor = inputs["orbit_members"]
+        own = samples_of(inputs)
+        batch, places = needed_candidates(inputs["orbit_candidates"], members.tolist(), self.args)
+        pairs = [(c.prompt, completion) for c in batch for completion in c.completions]
+        samples, unused = None, members.new_zeros((), dtype=torch.float32)
+        if self._scores_trees(model, inputs):
+            found = self._by_tree(model, [*own, *pairs], entropies=True)
+            samples = found[: len(own)]
+            log_probs = [scores.log_probs.sum() for scores in found[len(own) :]]
+            totals = torch.stack(log_probs) if log_probs else unused.new_zeros(0)
+            tokens = tokens_of_trees([*own, *pairs])
+        else:
+            totals, unused = score_by_rows(
+                partial(self._score_rows, model),
+                pairs,
+                own[0],
+                accelerator=self.accelerator,
+                padding=self._tokenizer.pad_token_id,
+            )
+            # Beside the samples' own, with their padding.
+            tokens = inputs["prompt_ids"].numel() + inputs["completion_ids"].numel()
+            tokens += sum(len(prompt) + len(completion) for prompt, completion in set(pairs))
+        place = torch.tensor(places, device=members.device)
+        scores = tabulate(batch, totals) if batch else None
+        nothing = members.new_zeros(members.shape, dtype=torch.float32)
+        return Scored(
+            scores=scores,
+            prompts=place,
+            surplus=nothing if scores is None else scores.surplus(place, members),
+            samples=samples,
+            tokens=tokens / len(members),
+            unused=unused,
+        )
+
+    def _scores_trees(self, model: Any, inputs: Mapping[str, Any]) -> bool:
+        """Whether one pass over trees of tokens is exact for this model, and gives all that TRL's own pass does."""
+        if not self._has_exact_trees or self.aux_loss_enabled:
+            return False
+        # The widest prompt of all processes: they must choose alike, or they wait for each other for ever.
+        width = torch.tensor([inputs["prompt_ids"].shape[1]], device=inputs["prompt_ids"].device)
+        longest = int(self.accelerator.gather(width).max()) + self.max_completion_length
+        return choose_backend(model, "auto", longest=longest) == "tree"
+
+    def _by_tree(
+        self, model: Any, pairs: Sequence[tuple[TokenIds, TokenIds]], *, entropies: bool
+    ) -> list[TextScores]:
+        return score_by_tree(
+            model,
+            pairs,
+            accelerator=self.accelerator,
+            temperature=self.temperature,
+            entropies=entropies,
+            entropy_gradients=entropies and self._entropy_bonus_enabled,
+        )
+
+    def _score_rows(self, model: Any, rows: Rows) -> Tensor:
+        """``[N, T]``: the log-probabilities of rows' tokens, as TRL takes them."""
+        log_probs: Tensor = super()._get_per_token_logps_and_entropies(
+            model,
+            rows.input_ids,
+            rows.attention_mask,
+            rows.completion_mask.shape[1],
+            batch_size=self.args.orbit_batch_size or self.args.per_device_train_batch_size,
+        )[0]
+        return log_probs
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
+        """TRL's loss on credited log-probabilities, plus the weighted losses of the margin and the augmentation."""
+        scored = self._score(model, inputs)
+        inputs = dict(inputs)
+        if "old_per_token_logps" in inputs:
+            inputs["old_per_token_logps"] = self._credited(
+                inputs["old_per_token_logps"], inputs["orbit_old_surplus"], inputs
+            )
+        self._credit = Credit(scored, inputs)
+        try:
+            loss: Tensor = super()._compute_loss(model, inputs)
+        finally:
+            self._credit = None
+        terms = {"margin": (self.args.orbit_alpha, scored.margin_loss(self.args.orbit_margin))}
+        if self.args.orbit_augmentation:
+            terms["augmentation"] = (self.args.orbit_augmentation, scored.augmentation_loss())
+        # A mean over samples: every prompt of a generation batch has as many, however they are split into steps.
+        accumulation = self.current_gradient_accumulation_steps if self.model.training else 1
+        self._log_orbits(
+            inputs,
+            {"mass": scored.mean_mass, "tokens": scored.surplus.new_tensor(scored.tokens)}
+            | {f"{name}_loss": value.detach() for name, (_, value) in terms.items()},
+        )
+        further = torch.stack([weight * value for weight, value in terms.values()]).sum()
+        total: Tensor = loss + (further + scored.unused) / accumulation
+        return total
+
+    def _credited(self, log_probs: Tensor, surplus: Tensor, inputs: Mapping[str, Any]) -> Tensor:
+        mask: Tensor = inputs["completion_mask"]
+        samples = [completion for _, completion in samples_of(inputs)]
+        differing = differing_tokens(inputs["orbit_candidates"], samples, mask.shape[1])
+        return credited_log_probs(log_probs, mask, surplus, self._level, differing.to(mask.device))
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """TRL's, by one pass over trees where that is exact; within a loss, the credited log-probabilities."""
+        batch = batch_of(input_ids, attention_mask, logits_to_keep)
+        credit = self._credit
+        leaves_out, self._leaves_old_out = self._leaves_old_out, False
+        if credit is not None and credit.scored.samples is not None:
+            found = credit.scored.samples
+        elif credit is None and self._scores_trees(model, batch):
+            if leaves_out:
+                nothing = attention_mask.new_full(
+                    (len(input_ids), logits_to_keep), torch.nan, dtype=torch.float32
+                )
+                return nothing, None, None  # until _score_old
+            samples = samples_of(batch)
+            step = batch_size or len(samples)
+            found = [
+                one
+                for begin in range(0, len(samples), step)
+                for one in self._by_tree(model, samples[begin : begin + step], entropies=False)
+            ]
+        else:
+            return self._with_credit(
+                super()._get_per_token_logps_and_entropies(
+                    model, input_ids, attention_mask, logits_to_keep, batch_size, **kwargs
+                )
+            )
+        log_probs = padded_tokens([scores.log_probs for scores in found], logits_to_keep)
+        spread = [scores.entropies for scores in found if scores.entropies is not None]
+        entropies = padded_tokens(spread, logits_to_keep) if spread else None
+        return self._with_credit((log_probs, entropies, None))
+
+    def _with_credit(self, found: tuple[Tensor, Any, Any]) -> tuple[Tensor, Any, Any]:
+        if self._credit is None:
+            return found
+        log_probs, inputs = found[0], self._credit.inputs
+        credited = self._credited(log_probs, self._credit.scored.surplus, inputs)
+        if "ref_per_token_logps" in inputs:
+            # The KL is about the sampled tokens: the reference moves along, so that differences stay what they are.
+            inputs["ref_per_token_logps"] = inputs["ref_per_token_logps"] + (credited - log_probs)
+        return credited, *found[1:]
+
+    def _log_orbits(self, inputs: Mapping[str, Any], values: Mapping[str, Tensor]) -> None:
+        shares = {
+            "credited": (inputs["orbit_members"] >= 0).float().mean(),
+            "missed": inputs["orbit_missed"].mean(),
+        }
+        for name, value in {**shares, **values}.items():
+            mean = self.accelerator.gather(value.float()).nanmean().item()
+            if not math.isnan(mean):  # no orbit was scored
+                self._log(f"orbit/{name}", mean)
+
+    def _log_online(self, online: OnlineOrbits) -> None:
+        """What became of the samples, in shares of them, and what it took, over all processes."""
+        every: list[Mapping[str, float]] = gather_object([online.counts])
+        metrics = self._metrics["train" if self.model.training else "eval"]
+        samples = sum(one["samples"] for one in every)
+        # TRL takes the mean of what was logged since the last time: a reason that did not occur is logged as 0.
+        so_far = len(metrics["orbit/members"])
+        names = {name for one in every for name in one if name != "samples"}
+        names |= {name.removeprefix("orbit/") for name in metrics if "/missed/" in name}
+        for name in sorted(names):
+            values = metrics[f"orbit/{name}"]
+            values += [0.0] * (so_far - len(values))
+            values.append(sum(one.get(name, 0.0) for one in every) / samples)
+
+    def _log(self, name: str, value: float) -> None:
+        self._metrics["train" if self.model.training else "eval"][name].append(value)
+
+
+def _with_tokens(rollout_func: Any, prompts: list[Any], trainer: Any) -> Any:
+    """What ``rollout_func`` gives, if each prompt and completion of it has a token."""
+    output = rollout_func(prompts, trainer)
+    for key, what in (("prompt_ids", "prompt"), ("completion_ids", "completion")):
+        # TRL says which keys are missing.
+        require_tokens("rollout_func", what, output.get(key, ()))
+    return output

@@ -1,0 +1,14 @@
+"""Run Orbit-GRPO in verl: a policy loss in its registry, and the expansion of a batch into the rows of orbits.
+
+verl's loss sees rows and no groups, so a success is expanded into one row for each member of its orbit, with the
+weight ``pi_old(y) / Z_old(O)`` (:mod:`vcrt_train.integrations.orbit_rows`). Gradients are exact at the first step of an
+update; afterwards each row is clipped by itself instead of the orbit. Needs an installed verl, of which nothing but
+``verl.protocol`` and ``verl.trainer.ppo.core_algos`` is used.
+
+Source: the paper's Section "Orbit-GRPO"; verl's ``register_policy_loss`` and its plug-ins, as of version 0.9.1.
+"""
+
+from vcrt_train.integrations.verl.batch import expand, sampled_members
+from vcrt_train.integrations.verl.loss import NAME, orbit_grpo
+
+__all__ = ["NAME", "expand", "orbit_grpo", "sampled_members"]

@@ -1,0 +1,114 @@
+"""Make candidates of completions that a model wrote: the tokens of a success in its certified orders, and in others.
+
+A text counts only as the tokens that its tokenizer makes of it. A success whose own tokens are others, or that was cut
+off, stands for itself: which of its other orders would have been written how is not known then. Pure, but for the
+tokenizer. Not covered: judging (:mod:`vcrt.certification.completion_judge`) and probabilities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vcrt.certification.completions import Judgement, illegal_orders, scored_orders
+from vcrt.orders import Order
+from vcrt_train.integrations.orbit_credit import Candidates, TokenIds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OrbitLimits:
+    """How much of an orbit is scored for one completion.
+
+    At most so many orders of each kind, of the illegal those that are judged to fail, and at most ``max_tokens`` tokens
+    in all orders of a kind, those that orders begin with alike counted once; of more orders or tokens, a part of the
+    orders is scored, which is chosen as if they shared nothing. The order that was written always is. ``max_length`` is
+    the most tokens of a completion, its end included.
+    """
+
+    max_members: int = 24
+    max_illegal: int = 24
+    max_tokens: int = 8192
+    max_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenOrbit:
+    """The candidates of one completion; ``missed`` names why a success is no member of an orbit, None if it is one.
+
+    ``is_partial``: its orbit has more orders than are scored.
+    """
+
+    candidates: Candidates
+    missed: str | None
+    is_partial: bool = False
+
+
+def written_orbit(
+    prompt: TokenIds,
+    completion: TokenIds,
+    judgement: Judgement,
+    *,
+    encode: Callable[[str], list[int]],
+    ends: Collection[int],
+    limits: OrbitLimits,
+    draw: np.random.Generator,
+) -> WrittenOrbit:
+    """The candidates of a completion: none for a failure, or for a success that stands for itself.
+
+    ``encode`` gives the tokens of a text, without special ones; ``ends`` are the tokens that end a completion. ``draw``
+    may not depend on the completion.
+    """
+    if judgement.order is None or judgement.segments is None:
+        return WrittenOrbit(Candidates(prompt=prompt), judgement.exclusion)
+    # A completion that the trainer has masked, as it was cut off, has no tokens.
+    end = completion[-1] if completion else None
+    if end is None or end not in ends:
+        return WrittenOrbit(Candidates(prompt=prompt), "cut_off")
+    segments = judgement.segments
+    if (*encode(segments.text(segments.reference)), end) != completion:
+        return WrittenOrbit(Candidates(prompt=prompt), "tokens")
+    # What does not depend on the order says how many orders fit, or the choice of them would depend on the sample.
+    fixed, moved = (
+        [len(encode(text)) for text in some] for some in (segments.fixed, segments.moved)
+    )
+    fit = max(1, limits.max_tokens // max(1, sum(fixed) + sum(moved)))
+    orders = scored_orders(judgement.order, max_legal=limits.max_members, draw=draw)
+    if not orders.whole_orbit or _tree_size(orders.legal, fixed, moved) > limits.max_tokens:
+        most = min(limits.max_members, fit)
+        orders = scored_orders(judgement.order, max_legal=most, draw=draw)
+    wrong = _failing(judgement, limits.max_illegal)
+    if _tree_size(wrong, fixed, moved) > limits.max_tokens:
+        wrong = _failing(judgement, min(limits.max_illegal, fit))
+    legal, illegal = (
+        dict.fromkeys((*encode(segments.text(order)), end) for order in some)
+        for some in (orders.legal, wrong)
+    )
+    # Sorted, so that completions of one orbit have equal candidates.
+    orbit = tuple(sorted(ids for ids in legal if len(ids) <= limits.max_length))
+    return WrittenOrbit(
+        Candidates(
+            prompt=prompt,
+            orbit=orbit,
+            illegal=tuple(
+                sorted(ids for ids in illegal if len(ids) <= limits.max_length and ids not in legal)
+            ),
+        ),
+        None,
+        is_partial=not orders.whole_orbit or len(orbit) < len(legal),
+    )
+
+
+def _failing(judgement: Judgement, most: int) -> list[Order]:
+    """At most so many illegal orders, of which those are left out that solve the task all the same."""
+    assert judgement.order is not None
+    failing = set(judgement.failing)
+    found = illegal_orders(judgement.order, copies=judgement.copies, most=most)
+    return [order for order in found if order in failing]
+
+
+def _tree_size(orders: Sequence[Order], fixed: Sequence[int], moved: Sequence[int]) -> int:
+    """How many tokens a tree of these orders has, if none merge: what orders begin with alike counts once."""
+    beginnings = {order[:count] for order in orders for count in range(1, len(order) + 1)}
+    return fixed[0] + sum(moved[each[-1]] + fixed[len(each)] for each in beginnings)

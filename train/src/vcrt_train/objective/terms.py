@@ -1,0 +1,132 @@
+"""List the terms of the objective: each is one row here and one file beside this one.
+
+The sum, the log of every update, the trackers, the curves and the report follow from the rows; which of them a method
+is trained on is a field of the method (:mod:`vcrt_train.training.methods`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from vcrt_train.config import ObjectiveConfig
+from vcrt_train.objective.action_kl import mean_action_kl
+from vcrt_train.objective.anti_diamond_margin import separation
+from vcrt_train.objective.augmentation import augmentation_loss
+from vcrt_train.objective.augmented_lagrangian import Constraint
+from vcrt_train.objective.clipped_loss import policy_loss
+from vcrt_train.objective.commutation import commutation
+from vcrt_train.objective.contrastive import contrast_of_samples
+from vcrt_train.objective.reading import Reading
+from vcrt_train.objective.retention import retention
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Term:
+    """One term: either weighted and added, or kept below a cap by a penalty with a multiplier."""
+
+    #: What methods, logs and reports call it.
+    name: str
+    #: Its value on a batch, a scalar with gradient.
+    value: Callable[[Reading], Tensor]
+    #: The number that it is multiplied by, or the field of :class:`ObjectiveConfig` that holds it.
+    weight: float | str = 1.0
+    #: The number that it should not exceed, or the field that holds it; None for a term that is added.
+    cap: float | str | None = None
+    #: Further fields of :class:`ObjectiveConfig` that it depends on.
+    settings: tuple[str, ...] = ()
+    #: What a report calls it, and one sentence on how to read it.
+    title: str
+    note: str
+    #: Whether its curve is shown at once; those of constraints always are.
+    shown: bool = False
+
+
+TERMS: dict[str, Term] = {
+    term.name: term
+    for term in (
+        Term(
+            name="policy_loss",
+            value=policy_loss,
+            settings=("clip",),
+            title="Policy loss",
+            note="The clipped loss of the sampled orders.",
+        ),
+        Term(
+            name="commutation",
+            value=commutation,
+            cap="commutation_cap",
+            title="commutation divergence (nats)",
+            note="How much the next choices depend on the order of two steps that commute.",
+        ),
+        Term(
+            name="retention",
+            value=retention,
+            cap="retention_cap",
+            title="decline of source orbit mass",
+            note="Below zero, the orbits of source prompts are more probable than before training.",
+        ),
+        Term(
+            name="action_kl",
+            value=mean_action_kl,
+            cap="action_kl_cap",
+            title="action KL (nats per choice)",
+            note="From the policy that was sampled from to the updated one.",
+        ),
+        Term(
+            name="anti_diamond_loss",
+            value=separation,
+            weight="alpha",
+            settings=("margin",),
+            title="Anti-diamond loss",
+            note="Half the squared shortfall of each prompt's margin; logged for methods that do not train on it as "
+            "well.",
+            shown=True,
+        ),
+        Term(
+            name="contrastive_loss",
+            value=contrast_of_samples,
+            weight="alpha",
+            title="Contrastive loss",
+            note="Logged for methods that do not train on it as well.",
+        ),
+        Term(
+            name="augmentation_loss",
+            value=augmentation_loss,
+            title="Augmentation loss (nats an order)",
+            note="The mean negative log-likelihood of the certified orders; logged for methods that do not train on "
+            "it as well.",
+        ),
+    )
+}
+
+
+def constrained() -> list[str]:
+    """The names of the terms with a cap, in the order of the table."""
+    return [term.name for term in TERMS.values() if term.cap is not None]
+
+
+def constraint(name: str, config: ObjectiveConfig) -> Constraint:
+    """The constraint of a term with a cap."""
+    cap = TERMS[name].cap
+    assert cap is not None
+    return Constraint(name=name, cap=_number(cap, config))
+
+
+def weight(name: str, config: ObjectiveConfig) -> float:
+    """The weight of a term that is added."""
+    return _number(TERMS[name].weight, config)
+
+
+def settings_of(names: Sequence[str]) -> frozenset[str]:
+    """The fields of :class:`ObjectiveConfig` that an objective of these terms depends on."""
+    rows = [TERMS[name] for name in names]
+    found = {field for row in rows for field in (row.weight, row.cap, *row.settings)}
+    mu = {"mu"} if any(row.cap is not None for row in rows) else set()
+    return frozenset({field for field in found if isinstance(field, str)} | mu)
+
+
+def _number(value: float | str, config: ObjectiveConfig) -> float:
+    return float(getattr(config, value)) if isinstance(value, str) else value

@@ -1,0 +1,202 @@
+"""Name a backbone: what is loaded, from where, in which number format, and how records are shown to it.
+
+A name is that of an embedded backbone (``embedded``, ``embedded-long``), of one that ``vcrt backbone fetch`` put into
+the cache, a folder of a causal language model, or a hub name (``OWNER/MODEL``) that is read from the local hub cache.
+Where the files and their lock lie is no part of what a backbone *is*: :attr:`BackboneReference.identity` leaves it
+out, so that a plan can be moved. Not covered: loading (:mod:`vcrt_train.policy.backbone`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from vcrt.errors import BackboneError, UnknownNameError
+from vcrt.hashing import Json
+from vcrt_train.config import (
+    EMBEDDED_NAME,
+    EMBEDDED_NAMES,
+    Dtype,
+    PromptStyle,
+    RelationNames,
+    RunConfig,
+)
+from vcrt_train.policy.catalogue import CATALOGUE, fetch_remedy, fetched_folder
+from vcrt_train.policy.number_format import number_format
+
+#: The lock beside a folder's files.
+FOLDER_LOCK = "vcrt-lock.json"
+#: How plans, reports and decisions say which names relations have.
+RELATIONS_SHOWN: Mapping[RelationNames, str] = {
+    "opaque": "relations by opaque names",
+    "words": "relations in words",
+}
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BackboneReference:
+    """A backbone by name; give worker processes this, not the model."""
+
+    #: An embedded backbone's name, a hub name, or a folder's own name: what plans and reports show.
+    name: str = EMBEDDED_NAME
+    #: The folder of a local model; None for embedded backbones and for hub names.
+    folder: str | None = None
+    #: The lock file of a language model; None for embedded backbones.
+    lock: str | None = None
+    dtype: Dtype = "float32"
+    prompt_style: PromptStyle = "plain"
+    relation_names: RelationNames = "opaque"
+
+    def __post_init__(self) -> None:
+        found = (self.dtype, self.prompt_style, self.relation_names)
+        if self.is_embedded and found != ("float32", "plain", "opaque"):
+            raise BackboneError(
+                "an embedded backbone has one number format and one form of prompt",
+                found=", ".join(found),
+                expected="float32, plain, opaque",
+                remedy="leave these options out, or choose a language model",
+            )
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether this is a backbone that comes with the package."""
+        return self.name in EMBEDDED_NAMES
+
+    @property
+    def identity(self) -> dict[str, Json]:
+        """What plans and searches must share: everything but where the files lie."""
+        return {
+            "name": self.name,
+            "dtype": self.dtype,
+            "prompt_style": self.prompt_style,
+            "relation_names": self.relation_names,
+        }
+
+    @property
+    def shown(self) -> str:
+        """What a language model is shown, as it goes on after its name; nothing for an embedded backbone."""
+        return "" if self.is_embedded else f", {RELATIONS_SHOWN[self.relation_names]}"
+
+    @property
+    def without_places(self) -> BackboneReference:
+        """The same without the folder and the lock: to be named, not to be loaded."""
+        return replace(self, folder=None, lock=None)
+
+    def named_in(self, config: RunConfig) -> RunConfig:
+        """The settings with this backbone by its identity: the same wherever its files lie."""
+        return config.override(
+            {
+                "model.backbone": self.name,
+                "model.lock": None,
+                "model.dtype": self.dtype,
+                "model.prompt_style": self.prompt_style,
+                "model.relation_names": self.relation_names,
+            }
+        )
+
+    def moved_with(self, experiment: Path) -> BackboneReference:
+        """As found by an ``experiment`` that may have been moved together with what lay beside it."""
+        folder = None if self.folder is None else where_it_is(self.folder, experiment)
+        if folder is not None and self.name in CATALOGUE and not Path(folder).exists():
+            # On another machine, it is fetched again.
+            folder = str(fetched_folder(self.name))
+        lock = self.lock
+        if lock is not None and self.folder is not None and Path(lock).parent == Path(self.folder):
+            lock = str(Path(str(folder)) / Path(lock).name)
+        elif lock is not None:
+            lock = where_it_is(lock, experiment)
+        return replace(self, folder=folder, lock=lock)
+
+
+def where_it_is(place: str, experiment: Path) -> str:
+    """A place as it was written, or the one of its name beside ``experiment`` if only that is there now."""
+    beside = experiment.resolve().parent / Path(place).name
+    return str(beside) if beside.exists() and not Path(place).exists() else place
+
+
+EMBEDDED = BackboneReference()
+
+
+def backbone_reference(
+    name_or_path: str,
+    *,
+    lock: Path | None = None,
+    dtype: Dtype = "float32",
+    prompt_style: PromptStyle = "plain",
+    relation_names: RelationNames = "opaque",
+) -> BackboneReference:
+    """The reference that a user means by a name or path: an embedded or fetched backbone, a folder, or a hub name.
+
+    A folder's lock lies in it (``vcrt-lock.json``) unless ``lock`` is given; a hub name needs one, because the cache
+    belongs to the hub's own library. Raises :class:`UnknownNameError` or :class:`BackboneError` for anything else.
+    """
+    made = partial(
+        BackboneReference, dtype=dtype, prompt_style=prompt_style, relation_names=relation_names
+    )
+    if name_or_path in EMBEDDED_NAMES:
+        if lock is not None:
+            raise BackboneError(
+                "an embedded backbone has a lock of its own",
+                found=str(lock),
+                remedy="leave --lock out",
+            )
+        return made(name=name_or_path)
+    is_catalogued = name_or_path in CATALOGUE
+    folder = fetched_folder(name_or_path) if is_catalogued else Path(name_or_path).expanduser()
+    if is_catalogued and not folder.is_dir():
+        raise BackboneError(
+            f"the backbone {name_or_path} has not been fetched",
+            where=str(folder),
+            found="no such folder",
+            remedy=f"{fetch_remedy(name_or_path)}; a folder here is ./{name_or_path}",
+        )
+    if folder.is_dir():
+        whole = folder.resolve()
+        # No folder is taken for a backbone that comes with the package or was fetched.
+        is_taken = whole.name in EMBEDDED_NAMES or whole.name in CATALOGUE
+        own_name = f"./{whole.name}" if is_taken else whole.name
+        return made(
+            name=name_or_path if is_catalogued else own_name,
+            folder=str(whole),
+            lock=str((lock or whole / FOLDER_LOCK).resolve()),
+        )
+    if _HUB_NAME.fullmatch(name_or_path) is None:
+        if "/" in name_or_path:
+            raise BackboneError(
+                "there is no such folder of a backbone",
+                where=name_or_path,
+                expected="a folder with config.json, or a hub name OWNER/MODEL",
+            )
+        known = (*EMBEDDED_NAMES, *CATALOGUE)
+        unknown = UnknownNameError.of("backbone", name_or_path, known)
+        raise UnknownNameError(
+            unknown.what,
+            expected=f"{', '.join(known)}, a folder with config.json, or a hub name OWNER/MODEL",
+            remedy=unknown.remedy,
+        )
+    if lock is None:
+        raise BackboneError(
+            "a backbone of the hub needs a lock file",
+            where=name_or_path,
+            found="no --lock",
+            expected="the file that pins its revision and the SHA-256 of its files",
+            remedy=f"make one with `vcrt backbone lock {name_or_path} --revision REVISION --lock FILE`; "
+            "a folder with this name does not exist here",
+        )
+    return made(name=name_or_path, lock=str(lock.resolve()))
+
+
+def reference_of(config: RunConfig) -> BackboneReference:
+    """The reference that a run's settings mean on this machine; raises as :func:`backbone_reference`."""
+    model = config.model
+    return backbone_reference(
+        model.backbone,
+        lock=None if model.lock is None else Path(model.lock),
+        dtype=number_format(config).dtype,
+        prompt_style=model.prompt_style,
+        relation_names=model.relation_names,
+    )

@@ -1,0 +1,320 @@
+"""Score orders of a record exactly under a causal language model, and give its greedy order.
+
+Three backends give the same logits (:mod:`vcrt_train.policy.backends` says which suits a model): ``tree`` puts a tree
+of orders behind the prompt in one masked pass, ``fork`` continues a cache of the prompt by every longest prefix,
+``naive`` runs every sequence by itself. All have gradients, and all score in evaluation mode, whatever mode the model
+is in. Pointers are single tokens; texts of several are scored by :mod:`vcrt_train.policy.text_scoring`.
+
+Legend: ``B`` prompts, ``R`` rows of the (largest) prefix tree, ``V`` vocabulary, ``n`` operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import pad
+
+from vcrt.errors import MalformedInputError
+from vcrt.limits import MAX_ENUMERATED
+from vcrt.orders import Order
+from vcrt_train.config import Backend
+from vcrt_train.policy.backends import ExactBackend, choose_backend
+from vcrt_train.policy.evaluation_mode import evaluation_mode
+from vcrt_train.policy.fork_scoring import fork_logits
+from vcrt_train.policy.interface import Interface, choices, greedy_slots, tree_depth
+from vcrt_train.policy.naive_scoring import naive_logits
+from vcrt_train.policy.pointer_head import at_pointers
+from vcrt_train.policy.prefix_tree import (
+    NodeTree,
+    OrderTree,
+    PrefixTree,
+    order_tree,
+    prefix_tree,
+)
+from vcrt_train.policy.prompts import CausalModel, Prompt
+from vcrt_train.policy.tree_scoring import KEPT, tree_logits
+
+__all__ = [
+    "CausalModel",
+    "OrderScores",
+    "PrefixScores",
+    "Prompt",
+    "greedy_orders",
+    "score_orders",
+    "score_prefixes",
+]
+
+_LOGITS = {"tree": tree_logits, "fork": fork_logits, "naive": naive_logits}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrderScores:
+    """Exact log-probabilities of a batch of prompts; orders are the columns of ``orders.all_orders(n)``."""
+
+    #: ``[B, R, n]``: each slot's log-probability after each prefix; for pointers, used slots have ``-inf``.
+    choice_log_probs: Tensor
+    #: ``[B, n!]``: log-probability of each order.
+    order_log_probs: Tensor
+    #: ``[B]``: log-probability of all answers that are no orders; None for the pointer interface.
+    malformed_log_prob: Tensor | None
+
+
+def score_orders(
+    model: CausalModel,
+    prompts: Sequence[Prompt],
+    *,
+    interface: Interface,
+    backend: Backend = "auto",
+) -> OrderScores:
+    """Score every order of each prompt, exactly and differentiably.
+
+    Prompts may differ in length but not in their number of operations. Raises :class:`vcrt.errors.BackboneError` if
+    ``backend`` would be wrong for this model, :class:`MalformedInputError` for an empty or mixed batch.
+    """
+    tree = _tree_of(prompts, interface)
+    logits, ids = _row_logits(model, prompts, [tree] * len(prompts), interface, backend)
+    index = _tree_index(tree, logits.device)
+    answer = choices(logits, ids, index.used, interface)
+    malformed = None
+    if answer.malformed_log_probs is not None:
+        reached = _prefix_log_probs(answer.log_probs, index)
+        malformed = (reached + answer.malformed_log_probs).logsumexp(-1)
+    return OrderScores(
+        choice_log_probs=answer.log_probs,
+        order_log_probs=answer.log_probs[:, index.order_rows, index.order_slots].sum(-1),
+        malformed_log_prob=malformed,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrefixScores:
+    """Exact log-probabilities of the next choice at each row of each prompt's own tree.
+
+    Rows behind those of a smaller tree are finite and of no meaning.
+    """
+
+    #: ``[B, R, n]``: each slot's log-probability after each prefix; for pointers, used slots have ``-inf``.
+    choice_log_probs: Tensor
+    #: ``[B, R, n]`` bool: the slots in each row's prefix.
+    used: Tensor
+    #: ``[B, R]``: log-probability of every token that is not a remaining pointer; None for the pointer interface.
+    malformed_log_probs: Tensor | None
+
+
+def score_prefixes(
+    model: CausalModel,
+    prompts: Sequence[Prompt],
+    trees: Sequence[PrefixTree],
+    *,
+    interface: Interface,
+    backend: Backend = "auto",
+) -> PrefixScores:
+    """Score every prefix of each prompt's tree, exactly and differentiably, in one pass where the backend can.
+
+    For numbers of operations whose orders are too many to score them all. With pointers, prompts may differ in their
+    number of operations: slots that one does not have count as used. Raises as :func:`score_orders`.
+    """
+    if interface != "pointers" or not prompts:
+        _num_operations(prompts)
+    for prompt, tree in zip(prompts, trees, strict=True):
+        if prompt.num_operations != tree.num_operations:
+            raise MalformedInputError(
+                "a tree of prefixes that is not its prompt's",
+                found=f"operation counts {tree.num_operations} and {prompt.num_operations}",
+            )
+    logits, ids = _row_logits(model, prompts, trees, interface, backend)
+    num_rows, num_slots = logits.shape[1], ids.shape[1]
+    used = torch.stack(
+        [
+            pad(
+                pad(torch.tensor(tree.used), (0, 0, 0, num_rows - tree.num_rows)),
+                (0, num_slots - tree.num_operations),
+                value=True,
+            )
+            for tree in trees
+        ]
+    ).to(logits.device)
+    answer = choices(logits, ids, used, interface)
+    return PrefixScores(
+        choice_log_probs=answer.log_probs,
+        used=used,
+        malformed_log_probs=answer.malformed_log_probs,
+    )
+
+
+@torch.no_grad()
+def greedy_orders(
+    model: CausalModel,
+    prompts: Sequence[Prompt],
+    *,
+    interface: Interface,
+    backend: Backend = "auto",
+    batch_size: int = 64,
+) -> list[Order | None]:
+    """The order that stepwise greedy decoding gives for each prompt; None if it is malformed (tokens only).
+
+    Prompts may differ in their number of operations. Raises as :func:`score_orders`.
+
+    >>> import vcrt_train
+    >>> from vcrt.randomness import generator
+    >>> from vcrt.records.policy_view import PointerRelation, PolicyRecord
+    >>> pairs = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
+    >>> relations = tuple(PointerRelation(*pair, "commutes") for pair in pairs)
+    >>> record = PolicyRecord(record_id="", pointers=(1, 3, 5, 7), relations=relations)
+    >>> backbone = vcrt_train.load_backbone()
+    >>> prompt = backbone.encode(record, "sorted", generator(0, "an example"))
+    >>> [sorted(order) for order in greedy_orders(backbone.model, [prompt], interface="pointers")]
+    [[0, 1, 2, 3]]
+    """
+    found: dict[int, Order | None] = {}
+    of_length: dict[int, list[int]] = {}
+    for place, prompt in enumerate(prompts):
+        of_length.setdefault(prompt.num_operations, []).append(place)
+    for places in of_length.values():
+        for start in range(0, len(places), batch_size):
+            some = places[start : start + batch_size]
+            answers = _greedy(model, [prompts[place] for place in some], interface, backend)
+            found |= zip(some, answers, strict=True)
+    return [found[place] for place in range(len(prompts))]
+
+
+def _greedy(
+    model: CausalModel, batch: Sequence[Prompt], interface: Interface, backend: Backend
+) -> list[Order | None]:
+    """The greedy orders of prompts with one number of operations."""
+    if _num_operations(batch) > MAX_ENUMERATED:
+        return _greedy_by_steps(model, batch, interface, backend)
+    tree = _tree_of(batch, interface)
+    logits, ids = _row_logits(model, batch, [tree] * len(batch), interface, backend)
+    used = _tree_index(tree, logits.device).used
+    best = greedy_slots(logits, ids, used, interface).tolist()
+    return [_follow(slots, tree) for slots in best]
+
+
+def _greedy_by_steps(
+    model: CausalModel, prompts: Sequence[Prompt], interface: Interface, backend: Backend
+) -> list[Order | None]:
+    """Greedy decoding, one pass for each choice, over the prefix that each prompt has come to."""
+    num_operations = _num_operations(prompts)
+    found: list[Order | None] = [()] * len(prompts)
+    for _ in range(tree_depth(num_operations, interface) + 1):
+        trees = [prefix_tree(num_operations, [prefix or ()]) for prefix in found]
+        logits, ids = _row_logits(model, prompts, trees, interface, backend)
+        rows = torch.tensor([tree.num_rows - 1 for tree in trees], device=logits.device)
+        ends = logits[torch.arange(len(prompts), device=logits.device), rows][:, None]
+        used = torch.tensor(np.stack([tree.used[-1:] for tree in trees]), device=logits.device)
+        best = greedy_slots(ends, ids, used, interface)[:, 0].tolist()
+        found = [
+            None if prefix is None or slot < 0 else (*prefix, slot)
+            for prefix, slot in zip(found, best, strict=True)
+        ]
+    everything = range(num_operations)
+    return [
+        None if prefix is None else (*prefix, *(slot for slot in everything if slot not in prefix))
+        for prefix in found
+    ]
+
+
+def _tree_of(prompts: Sequence[Prompt], interface: Interface) -> OrderTree:
+    num_operations = _num_operations(prompts)
+    return order_tree(num_operations, tree_depth(num_operations, interface))
+
+
+def _num_operations(prompts: Sequence[Prompt]) -> int:
+    counts = sorted({prompt.num_operations for prompt in prompts})
+    if len(counts) != 1:
+        raise MalformedInputError(
+            "a batch must hold prompts with one number of operations",
+            found=f"operation counts {counts}" if counts else "no prompts",
+            remedy="score prompts of each operation count in a batch of their own",
+        )
+    return counts[0]
+
+
+def _row_logits(
+    model: CausalModel,
+    prompts: Sequence[Prompt],
+    trees: Sequence[PrefixTree],
+    interface: Interface,
+    backend: Backend,
+) -> tuple[Tensor, Tensor]:
+    """``[B, R, V]``: the logits after each prefix; ``[B, n]``: where among ``V`` each slot's pointer is."""
+    exact = _exact_backend(model, prompts, trees, backend)
+    most = max(prompt.num_operations for prompt in prompts)
+    # A slot that a prompt does not have repeats its first pointer, and is never read.
+    ids = torch.tensor(
+        [
+            (*prompt.pointer_ids, *prompt.pointer_ids[:1] * (most - prompt.num_operations))
+            for prompt in prompts
+        ]
+    )
+    # The oracle keeps the model's own output layer.
+    narrow = interface == "pointers" and exact != "naive"
+    with evaluation_mode(model), at_pointers(model, ids) if narrow else nullcontext(ids) as places:
+        logits = _LOGITS[exact](model, prompts, trees)
+    return logits, places.to(logits.device)
+
+
+def _exact_backend(
+    model: CausalModel, prompts: Sequence[Prompt], trees: Sequence[NodeTree], backend: Backend
+) -> ExactBackend:
+    longest = max(len(prompt.token_ids) for prompt in prompts) + max(tree.depth for tree in trees)
+    return choose_backend(model, backend, longest=longest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _TreeIndex:
+    """The arrays of a tree as tensors of one device."""
+
+    used: Tensor
+    order_rows: Tensor
+    order_slots: Tensor
+    #: For each depth from 1 on, the parents (counted within their depth and as rows) and last slots of its rows.
+    levels: tuple[tuple[Tensor, Tensor, Tensor], ...]
+
+
+@lru_cache(maxsize=KEPT)
+@torch.inference_mode(mode=False)
+def _tree_index(tree: OrderTree, device: torch.device) -> _TreeIndex:
+    def on(array: NDArray[Any]) -> Tensor:
+        return torch.tensor(array, device=device)
+
+    levels, first_of_parents = [], 0
+    for depth in range(1, tree.depth + 1):
+        rows = (tree.depths == depth).nonzero()[0]
+        parents = tree.parent[rows]
+        levels.append((on(parents - first_of_parents), on(parents), on(tree.last_slot[rows])))
+        first_of_parents = int(rows[0])
+    return _TreeIndex(
+        used=on(tree.used),
+        order_rows=on(tree.order_rows),
+        order_slots=on(tree.order_slots),
+        levels=tuple(levels),
+    )
+
+
+def _prefix_log_probs(choice_log_probs: Tensor, index: _TreeIndex) -> Tensor:
+    """``[B, R]``: log-probability that an answer begins with each row's prefix."""
+    levels = [choice_log_probs.new_zeros(len(choice_log_probs), 1)]
+    for within, parents, slots in index.levels:
+        levels.append(levels[-1][:, within] + choice_log_probs[:, parents, slots])
+    return torch.cat(levels, dim=-1)
+
+
+def _follow(best: list[int], tree: OrderTree) -> Order | None:
+    prefix: Order = ()
+    while len(prefix) < tree.num_choices:
+        slot = best[tree.row_of[prefix]]
+        if slot < 0:
+            return None
+        prefix = (*prefix, slot)
+    forced = [slot for slot in range(tree.num_operations) if slot not in prefix]
+    return (*prefix, *forced)

@@ -1,0 +1,436 @@
+"""Check a loaded model's backend against scoring each order by itself, before anything is trained.
+
+A layer that ignores a mask, a position or a cache gives wrong scores without an exception, so no model is trusted on
+its configuration alone. Log-probabilities are compared in the model's own number format, and those of a half-precision
+model once more with its weights widened to float32, where rounding cannot hide an error; gradients are compared too.
+Kernels of other packages (flash-linear-attention's) are compared with PyTorch's in the model's own format alone: what
+they round in float32, if they take it, is no error of a backend.
+
+Tolerances: in float32 the backends differ by rounding alone, some 1e-5 nats on an order, whereas reading one wrong
+token costs 1e-2 and more; 1e-4 lies between. Each parameter's gradient is compared with its own norm, because a state
+whose gradient is lost hardly shows in the norm of all; rounding alone gives some 1e-6 there. In bfloat16 (8 bits)
+rounding alone reaches tenths of a nat on improbable orders, and more the sharper the logits are. So what the format
+itself costs is measured on the same prompts: the naive scores in the model's own format against those in float32. The
+backend may differ from the naive one by ``FORMAT_MULTIPLE`` of that, both as root mean squares over a prompt's orders,
+each difference over 1 + |log-probability|. Tiny models of four architectures with logits up to 16 times as sharp
+differ by 0.1 to 2.4 of it; a mask that is wrong in that format alone by 14 and more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from math import isfinite
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from vcrt.errors import BackboneError, MalformedInputError, VcrtError
+from vcrt.limits import MAX_ENUMERATED
+from vcrt.memory import is_out_of_memory
+from vcrt.orders import Order
+from vcrt.randomness import generator
+from vcrt_train.config import Backend
+from vcrt_train.policy.backends import ExactBackend, choose_backend
+from vcrt_train.policy.evaluation_mode import evaluation_mode
+from vcrt_train.policy.interface import Interface, tree_depth
+from vcrt_train.policy.kernels.switch import plain_kernels, reference_functions
+from vcrt_train.policy.pointer_head import HALF
+from vcrt_train.policy.prefix_tree import PrefixTree, prefix_tree
+from vcrt_train.policy.prompts import CausalModel, Prompt, unwrapped
+from vcrt_train.policy.scoring import OrderScores, score_orders, score_prefixes
+from vcrt_train.policy.text_scoring import score_texts
+
+#: How much of the format's own error the backends may differ by, for a half-precision model in its own format.
+FORMAT_MULTIPLE = 5.0
+#: What they may differ by in any case, of 1 + |log-probability|: some steps of bfloat16.
+LEAST_HALF_TOLERANCE = 0.01
+#: What all gradients together may differ by from those of PyTorch's own kernels, in a half-precision format, of their
+#: norm: rounding alone gives some 1%, a wrong kernel most of it.
+KERNEL_TOLERANCE = 0.2
+#: What texts may differ by, in nats a token: rounding gives some 1e-6, and in half precision some hundredths, since
+#: logits of 16 and more are rounded to tenths there.
+TEXT_TOLERANCE, HALF_TEXT_TOLERANCE = 1e-3, 0.15
+#: Gradients of parameters whose norm is below this share of all of them are compared with this share instead.
+SMALLEST_SHARE = 1e-3
+
+#: What a model's own code raises when it is given a mask or a cache that it was not written for.
+_OF_MODELS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
+
+_NO_NUMBERS = "look at the weights, or load them again: the model gives no numbers"
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelfCheck:
+    """What a check found; all differences are from the naive backend."""
+
+    backend: ExactBackend
+    #: Largest difference of an order's or the malformed answers' log-probability in float32 or wider, in nats; over a
+    #: tenth of its size where that is more than 1, since rounding grows with the logits.
+    difference: float
+    #: In the model's own number format: the largest root mean square, over the orders of a prompt, of differences over
+    #: 1 + |log-probability|; None where that is float32 or wider.
+    own_format_difference: float | None
+    #: What the format itself costs, in the same measure: naive scores in it against those in float32; None likewise.
+    own_format_error: float | None
+    #: Largest distance of a parameter's gradients over their norm, for one prompt; None if not asked or not trainable.
+    gradient_difference: float | None
+
+
+def self_check(
+    model: CausalModel,
+    prompts: Sequence[Prompt],
+    *,
+    interface: Interface,
+    backend: Backend = "auto",
+    tolerance: float = 1e-4,
+    gradients: bool = True,
+) -> SelfCheck:
+    """Compare ``backend`` with the naive one on ``prompts``; run it on every model that is loaded.
+
+    A shortened prompt and one of equal length join them, so that padding and batches are checked. The weights of a
+    half-precision model are widened meanwhile (4 bytes a parameter more) and put back as they were: check before a
+    model is sharded. Gradients are those of the trainable parameters, twice (8 bytes each): check after adapters are
+    attached. Raises :class:`BackboneError` if a difference exceeds ``tolerance`` (nats, or a share of a gradient) or is
+    not a number, or if the model cannot be run so; memory that runs out is left to the caller.
+    """
+    prompts = _with_other_lengths(prompts)
+    depth = tree_depth(prompts[0].num_operations, interface)
+    longest = max(len(prompt.token_ids) for prompt in prompts) + depth
+    check = _Check(
+        model=model,
+        interface=interface,
+        backend=choose_backend(model, backend, longest=longest),
+        tolerance=tolerance,
+    )
+    in_own_format = check.both(prompts) if unwrapped(model).dtype in HALF else None
+    with widened(model), full_precision(), reference_functions(model):
+        found, exact = check.both(prompts)
+        difference = check.difference(found, exact)
+        slope = check.gradient_difference(min(prompts, key=_length)) if gradients else None
+    own, error = (None, None)
+    if in_own_format is not None:
+        own, error = check.own_format(*in_own_format, exact)
+        if gradients:
+            check.gradient_of_kernels(min(prompts, key=_length))
+    return SelfCheck(
+        backend=check.backend,
+        difference=difference,
+        own_format_difference=own,
+        own_format_error=error,
+        gradient_difference=slope,
+    )
+
+
+@torch.no_grad()
+def prefix_check(
+    model: CausalModel,
+    prompt: Prompt,
+    prefixes: Sequence[Order],
+    *,
+    interface: Interface = "pointers",
+    backend: Backend = "auto",
+    tolerance: float = 1e-4,
+) -> float:
+    """Compare the choices after some ``prefixes`` of a record too long to score all its orders naively.
+
+    Half-precision weights are widened meanwhile. Returns the largest difference in nats; raises as :func:`self_check`.
+    """
+    tree = prefix_tree(prompt.num_operations, prefixes)
+    check = _Check(
+        model=model,
+        interface=interface,
+        backend=choose_backend(model, backend, longest=len(prompt.token_ids) + tree.depth),
+        tolerance=tolerance,
+    )
+
+    def choices(backend: Backend) -> Tensor:
+        scores = check.run(
+            backend,
+            lambda: score_prefixes(model, [prompt], [tree], interface=interface, backend=backend),
+        )
+        return scores.choice_log_probs.masked_fill(scores.used, 0.0)
+
+    with widened(model), full_precision(), reference_functions(model):
+        largest = float((choices(check.backend) - choices("naive")).abs().max())
+    check.require(largest, tolerance, f"log-probabilities differ by {largest:.3g} nats")
+    return largest
+
+
+@torch.no_grad()
+def text_check(model: CausalModel) -> float:
+    """Compare texts scored by a tree of their tokens with each by itself, behind prompts of two lengths.
+
+    In the model's own number format, without widening it: fit for a model that somebody is about to train. What a tree
+    reads wrongly, such as positions that are counted in the tensor, costs tenths of a nat a token and more in a trained
+    model; in half precision an error below 0.15 nats is taken for rounding. Returns the root mean square of a token's
+    differences, in nats; raises as :func:`self_check`.
+    """
+    vocabulary = unwrapped(model).config.get_text_config(decoder=True).vocab_size
+    drawn = generator(0, "text check").integers(vocabulary, size=(4, 6)).tolist()
+    prompts = [drawn[0], drawn[1][:4]]
+    texts = [[drawn[2][:4], [*drawn[2][:2], *drawn[3][:2]], drawn[3][1:]]] * len(prompts)
+    check = _Check(model=model, interface="tokens", backend="tree", tolerance=TEXT_TOLERANCE)
+
+    def scores(backend: ExactBackend) -> Tensor:
+        found = check.run(backend, lambda: score_texts(model, prompts, texts, backend=backend))
+        return torch.cat([one.log_probs.double() for some in found for one in some])
+
+    with evaluation_mode(model), full_precision():
+        trees, alone = scores("tree"), scores("naive")
+    apart = float((trees - alone).square().mean().sqrt())
+    check.require(
+        apart, _text_tolerance(model), f"log-probabilities differ by {apart:.3g} nats a token"
+    )
+    return apart
+
+
+@torch.no_grad()
+def padding_check(model: CausalModel, padding: int) -> float:
+    """Compare a text scored with padding on its left, no positions given, with the text by itself.
+
+    So trainers score whose prompts have several lengths; a model that counts places in the tensor reads other positions
+    then. Tolerances and what is returned are those of :func:`text_check`; raises :class:`BackboneError`.
+    """
+    vocabulary = unwrapped(model).config.get_text_config(decoder=True).vocab_size
+    ids = torch.tensor(generator(0, "padding check").integers(vocabulary, size=(1, 12)))
+    device = next(iter(unwrapped(model).parameters())).device
+
+    def scores(width: int) -> Tensor:
+        padded = torch.cat([ids.new_full((1, width), padding), ids], 1).to(device)
+        mask = torch.ones_like(padded)
+        mask[:, :width] = 0
+        logits = model(input_ids=padded, attention_mask=mask).logits
+        # Counted from the end: some adapters put rows of their own before all others.
+        logits = logits[0, -ids.shape[1] : -1].double()
+        found: Tensor = logits.log_softmax(-1).gather(-1, ids[0, 1:, None].to(device))
+        return found
+
+    with evaluation_mode(model), full_precision():
+        apart = float((scores(5) - scores(0)).square().mean().sqrt())
+    if apart > _text_tolerance(model):
+        raise BackboneError(
+            "padding before a text changes what the model says of it",
+            where=type(unwrapped(model)).__name__,
+            found=f"log-probabilities differ by {apart:.3g} nats a token",
+            expected="scores that do not depend on the padding of prompts",
+            remedy="take a model with relative positions, such as rotary ones, and LoRA rather than adapters that put "
+            "tokens of their own before the padding, such as prompt and prefix tuning",
+        )
+    return apart
+
+
+def _text_tolerance(model: CausalModel) -> float:
+    is_wide = unwrapped(model).dtype in (torch.float32, torch.float64)
+    return TEXT_TOLERANCE if is_wide else HALF_TEXT_TOLERANCE
+
+
+@contextmanager
+def widened(model: CausalModel) -> Iterator[None]:
+    """Half-precision parameters and buffers in float32; afterwards they are the very tensors that they were."""
+    tensors = list(chain(model.parameters(), model.buffers()))
+    kept = [(tensor, tensor.data) for tensor in tensors if tensor.dtype in HALF]
+    try:
+        for tensor, data in kept:
+            tensor.data = data.float()
+        yield
+    finally:
+        for tensor, data in kept:
+            tensor.data = data
+
+
+@contextmanager
+def full_precision() -> Iterator[None]:
+    """Products of float32 in float32, whatever the process allows: in TF32 rounding looks like a wrong layer."""
+    allowed = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(allowed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Check:
+    model: CausalModel
+    interface: Interface
+    backend: ExactBackend
+    tolerance: float
+
+    @torch.no_grad()
+    def both(self, prompts: Sequence[Prompt]) -> tuple[Tensor, Tensor]:
+        """``[B, E]`` twice: what the backend scores, and what the naive one does with PyTorch's kernels alone."""
+        found = self.events(prompts, self.backend)
+        with plain_kernels(), reference_functions(self.model):
+            return found, self.events(prompts, "naive")
+
+    def difference(self, found: Tensor, expected: Tensor) -> float:
+        """The largest difference of log-probabilities ``[B, E]``, in nats or, beyond 10 nats, tenths of their size."""
+        if expected.isnan().any():
+            raise BackboneError(
+                "the model gives no numbers",
+                where=self._where,
+                found="log-probabilities of nan, each order by itself and in float32",
+                remedy=_NO_NUMBERS,
+            )
+        # A tensor's maximum keeps a NaN.
+        largest = float(((found - expected).abs() / (expected.abs() / 10).clamp_min(1)).max())
+        self.require(largest, self.tolerance, f"log-probabilities differ by {largest:.3g} nats")
+        return largest
+
+    def own_format(self, found: Tensor, naive: Tensor, exact: Tensor) -> tuple[float, float]:
+        """Root mean squares of a prompt, the largest: the backend's from the naive one, and that one's from float32."""
+        sizes = 1 + exact.double().abs()
+        apart, error = (
+            float(((a.double() - b.double()) / sizes).square().mean(-1).sqrt().max())
+            for a, b in ((found, naive), (naive, exact))
+        )
+        # Naive scores that overflow the format excuse nothing.
+        bound = max(LEAST_HALF_TOLERANCE, FORMAT_MULTIPLE * error if isfinite(error) else 0.0)
+        half = str(unwrapped(self.model).dtype).removeprefix("torch.")
+        words = f"log-probabilities in {half} differ by {apart:.3g} of 1 + their size"
+        self.require(apart, bound, words)
+        return apart, error
+
+    @torch.enable_grad()
+    def gradient(self, prompt: Prompt, backend: Backend) -> list[Tensor]:
+        """The trainable parameters' gradients of a mixture of log-probabilities; none where there is nothing to mix."""
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        if not parameters or prompt.num_operations < 2:
+            return []
+        events = self.events([prompt], backend)
+        # Weights that no symmetry of the orders cancels.
+        weights = torch.linspace(-1, 1, events.shape[-1], device=events.device) ** 3
+        return self.run(
+            backend,
+            lambda: list(
+                torch.autograd.grad((events * weights).sum(), parameters, materialize_grads=True)
+            ),
+        )
+
+    def gradient_of_kernels(self, prompt: Prompt) -> None:
+        """Compare, in the model's own format, the gradient by the library's own kernels with that by PyTorch's."""
+        found = self.gradient(prompt, self.backend)
+        with plain_kernels(), reference_functions(self.model):
+            expected = self.gradient(prompt, self.backend)
+        gap, size = (
+            float(torch.stack([one.double().norm() for one in some]).norm()) if some else 0.0
+            for some in ([a - b for a, b in zip(found, expected, strict=True)], expected)
+        )
+        words = f"gradients in the model's format differ by {gap:.3g} of {size:.3g} from those of PyTorch's own kernels"
+        self.require(gap, KERNEL_TOLERANCE * size + self.tolerance**2, words)
+
+    def gradient_difference(self, prompt: Prompt) -> float | None:
+        """The largest relative distance of a parameter's gradients of a mixture of log-probabilities."""
+        found, expected = self.gradient(prompt, self.backend), self.gradient(prompt, "naive")
+        if not expected:
+            return None
+        gaps = torch.stack([(a - b).norm() for a, b in zip(found, expected, strict=True)])
+        sizes = torch.stack([b.norm() for b in expected])
+        # A model whose gradient is 0 throughout has nothing to compare with.
+        scale = sizes.clamp_min(float(SMALLEST_SHARE * sizes.norm())).clamp_min(self.tolerance**2)
+        largest = float((gaps / scale).max())
+        self.require(
+            largest, self.tolerance, f"gradients differ by {largest:.3g} of a parameter's norm"
+        )
+        return largest
+
+    def scores(self, prompts: Sequence[Prompt], backend: Backend) -> OrderScores:
+        return self.run(
+            backend,
+            lambda: score_orders(self.model, prompts, interface=self.interface, backend=backend),
+        )
+
+    def events(self, prompts: Sequence[Prompt], backend: Backend) -> Tensor:
+        """``[B, E]``: log-probabilities of all orders, or beyond a few operations of the choices along some."""
+        num_operations = prompts[0].num_operations
+        if num_operations <= MAX_ENUMERATED:
+            orders = self.scores(prompts, backend)
+            log_probs, malformed = orders.order_log_probs, orders.malformed_log_prob
+            return log_probs if malformed is None else torch.cat([log_probs, malformed[:, None]], 1)
+        trees = [_some_prefixes(num_operations, number) for number in range(len(prompts))]
+        scores = self.run(
+            backend,
+            lambda: score_prefixes(
+                self.model, prompts, trees, interface=self.interface, backend=backend
+            ),
+        )
+        # What stands behind the rows of a smaller tree is no score.
+        rows = torch.tensor([tree.num_rows for tree in trees], device=scores.used.device)
+        behind = torch.arange(scores.used.shape[1], device=rows.device) >= rows[:, None]
+        nothing = scores.used | behind[..., None]
+        events = scores.choice_log_probs.masked_fill(nothing, 0.0).flatten(1)
+        if scores.malformed_log_probs is None:
+            return events
+        return torch.cat([events, scores.malformed_log_probs.masked_fill(behind, 0.0)], dim=1)
+
+    def run(self, backend: Backend, action: Callable[[], Result]) -> Result:
+        try:
+            return action()
+        except VcrtError:
+            raise
+        except _OF_MODELS as error:
+            # What the device says of itself is no fault of the model's.
+            if is_out_of_memory(error) or isinstance(error, torch.AcceleratorError):
+                raise
+            raise BackboneError(
+                f"the {backend} backend cannot run this model",
+                where=self._where,
+                found=f"{type(error).__name__}: {error}",
+                remedy=self._remedy
+                if self.backend != "naive"
+                else "load the model as its authors do, and see what it needs",
+            ) from error
+
+    def require(self, largest: float, bound: float, found: str) -> None:
+        if not largest <= bound:
+            raise BackboneError(
+                f"the {self.backend} backend does not agree with scoring each order by itself",
+                where=self._where,
+                found=found,
+                expected=f"at most {bound:.3g}",
+                remedy=self._remedy,
+            )
+
+    @property
+    def _where(self) -> str:
+        return type(unwrapped(self.model)).__name__
+
+    @property
+    def _remedy(self) -> str:
+        if self.backend == "naive":
+            return _NO_NUMBERS
+        return (
+            'plan with --scoring naive (in Python: backend="naive"), which is exact for every causal model '
+            "and slower"
+        )
+
+
+def _some_prefixes(num_operations: int, number: int) -> PrefixTree:
+    """Prefixes of a few orders, others for each prompt, of which some end early, as those of training do."""
+    everything = tuple(range(num_operations))
+    turned = everything[number % num_operations :] + everything[: number % num_operations]
+    depth = num_operations - 2
+    leaves = [turned[:depth], turned[::-1][:depth], (*turned[:1], *turned[2:])[: 2 + number % 2]]
+    return prefix_tree(num_operations, leaves)
+
+
+def _with_other_lengths(prompts: Sequence[Prompt]) -> list[Prompt]:
+    """The prompts, among them two lengths and two different prompts of one length, as batches of training have."""
+    if not prompts:
+        raise MalformedInputError("a self-check needs prompts", found="no prompts")
+    shortest = min(prompts, key=_length)
+    tokens, pointers = shortest.token_ids, shortest.pointer_ids
+    more = [Prompt(token_ids=tokens[::-1], pointer_ids=pointers[::-1])]
+    if len(tokens) > 1:
+        more.append(Prompt(token_ids=tokens[1:], pointer_ids=pointers))
+    return [*prompts, *more]
+
+
+def _length(prompt: Prompt) -> int:
+    return len(prompt.token_ids)

@@ -1,0 +1,301 @@
+"""Write a policy record as text for a language model, and that text as tokens in which every pointer is one.
+
+The words are those of :func:`vcrt.records.policy_view.render`, with all that it leaves to chance, so a record says the
+same to every backbone. Relation types stay opaque (``r0`` to ``r4``), or each relation becomes a plain sentence
+(:func:`vcrt.records.policy_view.in_words`); both forms state the same, drawn alike. The answer follows ``Order:`` at
+once: the pointers' tokens one after another, with nothing between them (a spaced pointer such as `` A`` brings its own
+space).
+Not covered: which pointers (:mod:`vcrt_train.policy.pointers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from transformers import PreTrainedTokenizerFast
+
+from vcrt.documents import in_a_line
+from vcrt.errors import BackboneError
+from vcrt.printable import counted
+from vcrt.records.policy_view import (
+    ANSWER,
+    BEGIN,
+    POINTER_TOKENS,
+    POINTERS,
+    RELATIONS,
+    SEPARATOR,
+    PolicyRecord,
+    Serialisation,
+    in_words,
+    printed_slots,
+    render,
+)
+from vcrt_train.config import PromptStyle, RelationNames
+from vcrt_train.policy.scoring import Prompt
+
+INSTRUCTION = "Write every step once, in an order that the relations allow."
+#: Where the steps themselves are shown, and no relations.
+INSTRUCTION_OF_STEPS = (
+    "Write every step once, in an order in which all of them work and end as they should."
+)
+ASK = "Order:"
+#: Fixed words of the text. Pointers come between them; anything else gets a space before it.
+_WORDS = {
+    BEGIN: f"{INSTRUCTION}\n",
+    POINTERS: "Steps:",
+    RELATIONS: "\nRelations:",
+    SEPARATOR: ";",
+    ".": ".",
+}
+#: Set before a chat template: what it takes for today's date. A prompt must not depend on when it is written.
+_FIXED_DAY = "{%- macro strftime_now(format) -%}01 January 2026{%- endmacro -%}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pointer:
+    """A pointer as text, and the one token that it is."""
+
+    text: str
+    token_id: int
+
+
+def record_text(
+    words: Iterable[str], pointers: Sequence[str], relation_names: RelationNames = "opaque"
+) -> str:
+    """The rendered ``words`` of a record as text up to ``Order:``; ``pointers[p]`` stands for the pointer ``p``.
+
+    A pointer without a space of its own stands in brackets here, and bare in the answer.
+    """
+    shown = [text if text.startswith(" ") else f" [{text}]" for text in pointers]
+    names = dict(zip(POINTER_TOKENS, shown, strict=False))
+    if relation_names == "words":
+        words = in_words(words)
+    pieces = [names.get(word, _WORDS.get(word, f" {word}")) for word in words if word != ANSWER]
+    return "".join(pieces) + "\n"
+
+
+def steps_text(
+    record: PolicyRecord, slots: Sequence[int], pointers: Sequence[str]
+) -> tuple[str, list[int]]:
+    """A record of steps as text up to ``Order:``, one step a line behind its pointer, in the order of ``slots``.
+
+    And where each of these pointers ends in the text. Further lines of a step are indented.
+    """
+    task = f"Task: {record.task}\n" if record.task else ""
+    text, ends = f"{INSTRUCTION_OF_STEPS}\n{task}Steps:\n", []
+    for slot in slots:
+        pointer = pointers[record.pointers[slot]]
+        text += pointer if pointer.startswith(" ") else f" [{pointer}"
+        ends.append(len(text))
+        text += ": " if pointer.startswith(" ") else "]: "
+        text += "\n    ".join(record.steps[slot].splitlines()) + "\n"
+    return text, ends
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextForm:
+    """A tokenizer with the form in which texts are put to its model."""
+
+    tokenizer: PreTrainedTokenizerFast
+    style: PromptStyle
+    relation_names: RelationNames = "opaque"
+
+    def prompt_text(self, words: Iterable[str], pointers: Sequence[str]) -> str:
+        """The whole prompt for a record's :func:`record_text`, ending with ``Order:``.
+
+        In a chat the text is the user's message, and ``Order:`` begins the answer; a template that can is told not to
+        think first. Raises :class:`BackboneError` if the template is absent or cannot be applied.
+        """
+        return self.asked(record_text(words, pointers, self.relation_names))
+
+    def asked(self, text: str, ask: str | None = None) -> str:
+        """The whole prompt for a text, ending with ``ask`` (``Order:``); raises as :meth:`prompt_text` does."""
+        ask = ASK if ask is None else ask
+        if self.style == "plain":
+            return text + ask
+        if not self.tokenizer.chat_template:
+            raise BackboneError(
+                "the tokenizer has no chat template",
+                where=type(self.tokenizer).__name__,
+                expected="chat_template.jinja, or chat_template in tokenizer_config.json",
+                remedy="use --prompt-style plain, or an instruction-tuned model",
+            )
+        message = text.rstrip("\n")
+        try:
+            chat = self.tokenizer.apply_chat_template(
+                [{"role": "user", "content": message}],
+                tokenize=False,
+                add_generation_prompt=True,
+                enable_thinking=False,
+                chat_template=_FIXED_DAY + self.tokenizer.get_chat_template(),
+            )
+        # A template is a program of the model's makers: what it raises is theirs.
+        except Exception as error:
+            raise BackboneError(
+                "the tokenizer's chat template cannot be applied",
+                found=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
+                expected="a template that takes one message of a user",
+                remedy="use --prompt-style plain",
+            ) from error
+        if (times := str(chat).count(message)) != 1:
+            raise BackboneError(
+                "the tokenizer's chat template does not show the message once, as it is",
+                found=f"the message {times} times",
+                expected="once",
+                remedy="use --prompt-style plain",
+            )
+        return f"{chat}{ask}"
+
+    def require_plain(self, texts: Iterable[str]) -> None:
+        """Raise :class:`BackboneError` for a text of a step that could pass for what a chat template writes."""
+        added = self.tokenizer.added_tokens_decoder.values()
+        reserved = {*self.tokenizer.all_special_tokens, *(str(a) for a in added if a.special)}
+        for text in texts:
+            special = sorted(token for token in reserved if token in text)
+            if special:
+                raise BackboneError(
+                    "a step whose text holds a special token of the tokenizer",
+                    found=f"{special[0]!r} in {text[:80]!r}",
+                    expected="text that is nothing but text to the model",
+                    remedy="let the environment's describe write it another way",
+                )
+
+    def token_ids(self, text: str) -> list[int]:
+        """The tokens of a whole prompt; a plain text begins with the tokenizer's own first token, if it has one.
+
+        Raises :class:`BackboneError` if the tokenizer cannot spell it.
+        """
+        encode = self.tokenizer.encode
+        try:
+            ids: list[int] = encode(text, add_special_tokens=False)
+        # The tokenizers library raises nothing more particular.
+        except Exception as error:
+            raise BackboneError(
+                "the tokenizer cannot spell the text of a record",
+                where=type(self.tokenizer).__name__,
+                found=f"{type(error).__name__}: {in_a_line(error)[:300]}",
+                expected="a tokenizer that takes any text",
+                remedy="use a language model; an embedded backbone reads pointers alone, "
+                "and a model exported from one cannot be a backbone",
+            ) from error
+        if self.style == "chat":
+            return ids
+        first = encode(text, add_special_tokens=True)[:1]
+        bos = self.tokenizer.bos_token_id
+        return [bos, *ids] if bos is not None and first == [bos] and ids[:1] != [bos] else ids
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextEncoder:
+    """Encodes records for one language model; call it as training calls every encoder."""
+
+    form: TextForm
+    #: ``pointers[p]`` stands for the pointer ``p`` of a record, of a pool of so many.
+    pointers: tuple[Pointer, ...]
+    #: How many tokens the model has embeddings for.
+    num_embeddings: int
+    #: The most tokens of a prompt and its answer that the model takes.
+    max_length: int | None = None
+    #: Gives as many pointers as a larger pool has; without it, records of larger pools are refused.
+    more_pointers: Callable[[int], tuple[Pointer, ...]] | None = None
+
+    def __call__(
+        self, record: PolicyRecord, serialisation: Serialisation, generator: np.random.Generator
+    ) -> Prompt:
+        """The prompt of a record; ``generator`` draws what the serialisation leaves to chance.
+
+        Raises :class:`BackboneError` if the tokenizer has too few pointers for the record's pool, if one is not one
+        token in this text, if the model has no embedding for a token, or if the text is too long.
+        """
+        pointers = self.pointers_for(record.pool)
+        if record.steps:
+            slots = printed_slots(record, serialisation, generator)
+            ids = self._ids_of_steps(record, slots, pointers)
+        else:
+            words = render(record, serialisation, generator)
+            ids = self.form.token_ids(self.form.prompt_text(words, [p.text for p in pointers]))
+            token_of = {
+                name: pointer.token_id
+                for name, pointer in zip(POINTER_TOKENS, pointers, strict=False)
+            }
+            expected = [token_of[word] for word in words if word in token_of]
+            require_pointers(ids, expected, pointers)
+        if max(ids) >= self.num_embeddings:
+            raise BackboneError(
+                "the tokenizer is not the model's",
+                found=f"token {max(ids)}, and {counted(self.num_embeddings, 'embedding')}",
+                expected="an embedding for each token of a record",
+                remedy="use the tokenizer that the model was trained with",
+            )
+        if self.max_length is not None and len(ids) + record.num_operations > self.max_length:
+            raise BackboneError(
+                "a record is too long for the model",
+                found=f"{counted(len(ids), 'token')} and an answer of {record.num_operations}",
+                expected=f"at most {self.max_length}",
+                remedy="use a model with a longer context",
+            )
+        return Prompt(
+            token_ids=tuple(ids),
+            pointer_ids=tuple(pointers[p].token_id for p in record.pointers),
+        )
+
+    def _ids_of_steps(
+        self, record: PolicyRecord, slots: Sequence[int], pointers: Sequence[Pointer]
+    ) -> list[int]:
+        """The tokens of a prompt of steps, in which every pointer before a step is the one token that answers it."""
+        tokenizer = self.form.tokenizer
+        self.form.require_plain((record.task, *record.steps))
+        shown, ends = steps_text(record, slots, [p.text for p in pointers])
+        prompt = self.form.asked(shown)
+        ids = self.form.token_ids(prompt)
+        # A chat template shows the message once, as it is.
+        start = prompt.index(shown.rstrip("\n"))
+        encoding = tokenizer(prompt, add_special_tokens=False, return_offsets_mapping=True)
+        token_at = {
+            end: token
+            for token, (_, end) in zip(
+                encoding["input_ids"], encoding["offset_mapping"], strict=True
+            )
+        }
+        expected = [pointers[record.pointers[slot]].token_id for slot in slots]
+        found = [token_at.get(start + end) for end in ends]
+        if found != expected:
+            raise BackboneError(
+                "the tokenizer splits or joins pointers in a record's text",
+                where=f"policy record {record.record_id!r}",
+                found=f"{counted(sum(map(int.__ne__, expected, [f or -1 for f in found])), 'pointer')} "
+                "before steps that are no one token",
+                expected=f"{counted(len(expected), 'pointer token')}, one before each step",
+                remedy="use the other --prompt-style, or another tokenizer",
+            )
+        return ids
+
+    def pointers_for(self, pool: int) -> tuple[Pointer, ...]:
+        """The pointers of the pool of a record; raises :class:`BackboneError`."""
+        if pool <= len(self.pointers):
+            return self.pointers
+        if self.more_pointers is None:
+            raise BackboneError(
+                "the encoder has too few pointers for the record's pool",
+                found=f"{counted(len(self.pointers), 'pointer')}",
+                expected=f"{pool}",
+                remedy="use the encoder of a loaded backbone",
+            )
+        return self.more_pointers(pool)
+
+
+def require_pointers(
+    ids: Sequence[int], expected: Sequence[int], pointers: Sequence[Pointer]
+) -> None:
+    """Raise :class:`BackboneError` unless the pointers' tokens occur in ``ids`` exactly as ``expected``, in order."""
+    known = {pointer.token_id for pointer in pointers}
+    found = [token for token in ids if token in known]
+    if found != list(expected):
+        raise BackboneError(
+            "the tokenizer splits or joins pointers in a record's text",
+            found=f"{counted(len(found), 'pointer token')}",
+            expected=f"{counted(len(expected), 'pointer token')}, in the order of the text",
+            remedy="use the other --prompt-style, or another tokenizer",
+        )

@@ -1,0 +1,350 @@
+"""Evaluate, once: after every planned run is at its last update, the held-out folds are opened and scored.
+
+Each item gets one greedy order and one native verdict; there is no search and no verifier feedback. Runs at their last
+update are scored on the same environment of the plan's further test sets too. The opening is recorded in the
+experiment's ledger and in one beside each dataset before any evidence is read or anything is scored for a result. What
+is read before it is the records as the policy sees them: the backbone's self-check compares two ways of scoring them,
+so that a model which cannot be scored here spends no opening. A second opening needs a reason, which every later report
+shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+from vcrt.datasets import verdicts
+from vcrt.errors import RunError
+from vcrt.memory import naming_out_of_memory
+from vcrt.printable import counted
+from vcrt.processes import in_fresh_processes
+from vcrt.progress import SILENT, Progress, heard, tell
+from vcrt.records.dataset import Dataset, Item, load_items, read_policy_records
+from vcrt.storage import write_file
+from vcrt_train.config import Backend
+from vcrt_train.policy.backbone import Backbone, device_of
+from vcrt_train.policy.scoring import CausalModel, greedy_orders
+from vcrt_train.protocol.experiment import (
+    Experiment,
+    load_sources,
+    open_experiment,
+    planned_backbone,
+    planned_dataset,
+    planned_test_sets,
+    read_finished_run,
+    trained_models,
+)
+from vcrt_train.protocol.openings import record_opening
+from vcrt_train.protocol.plan import Plan, PlannedRun
+from vcrt_train.protocol.same_code import (
+    record_other_code,
+    require_same_code,
+    require_unchanged_code,
+)
+from vcrt_train.protocol.scores import (
+    FROZEN_AS,
+    SCORES_FILE,
+    FoldPasses,
+    Scores,
+    TestSetPasses,
+    keep_earlier_scores,
+    view_of,
+)
+from vcrt_train.protocol.scoring_check import check_scoring
+from vcrt_train.protocol.source_code import code_now
+from vcrt_train.protocol.standing import chance_of, is_at_chance, standing
+from vcrt_train.training.items import EncodedItem, encode_items
+from vcrt_train.training.methods import Method, method
+
+Result = TypeVar("Result")
+
+#: Prompts that are scored in one pass unless another number is asked for.
+PROMPTS_AT_A_TIME = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _ScoreJob:
+    """One run to score, or the frozen backbone as ``method`` sees the records."""
+
+    path: Path
+    held_out: str
+    method: str
+    run: PlannedRun | None
+    prompts_at_a_time: int = PROMPTS_AT_A_TIME
+    #: The hashes of the source code of the process that hands the job out, by package.
+    code: dict[str, str] = field(kw_only=True, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """What a job found: by update, and at the last one by further test set."""
+
+    by_update: dict[int, FoldPasses]
+    also_test: dict[str, str]
+
+
+def evaluate(
+    experiment: Experiment,
+    *,
+    jobs: int,
+    reopen_reason: str | None = None,
+    prompts_at_a_time: int = PROMPTS_AT_A_TIME,
+    progress: Progress = SILENT,
+    other_code: str | None = None,
+) -> Scores:
+    """Open the held-out folds and score every run and the frozen backbone.
+
+    Raises :class:`RunError` if a planned run is not finished, and if the folds were opened and scored before and no
+    ``reopen_reason`` is given; if the source code is not the planned one and there is no reason ``other_code``, which
+    the ledger keeps; :class:`vcrt.errors.OutOfMemory` where fewer ``prompts_at_a_time`` would help. An
+    evaluation that was interrupted is continued under its own opening.
+    """
+    if prompts_at_a_time < 1:
+        raise RunError(
+            "too few prompts at a time", found=str(prompts_at_a_time), expected="1 or more"
+        )
+    with experiment.sole_writer():
+        require_same_code(experiment.plan, reason=other_code)
+        return _evaluate(experiment, jobs, reopen_reason, prompts_at_a_time, progress, other_code)
+
+
+def _evaluate(
+    experiment: Experiment,
+    jobs: int,
+    reopen_reason: str | None,
+    prompts_at_a_time: int,
+    progress: Progress,
+    other_code: str | None,
+) -> Scores:
+    plan = experiment.plan
+    for run in plan.runs:
+        read_finished_run(experiment, run)
+    datasets = (planned_dataset(plan), *planned_test_sets(plan).values())
+    verdicts.require_verifiers(datasets[0], plan.environments)
+    for other in datasets[1:]:
+        verdicts.require_verifiers(other, plan.held_out)
+    views = {view_of(method(name)): name for name in (*reversed(plan.methods), FROZEN_AS)}
+    code = code_now(plan.code)
+    work = [
+        _ScoreJob(experiment.path, fold, name, None, prompts_at_a_time, code=code)
+        for fold in plan.held_out
+        for name in views.values()
+    ]
+    _check_before_opening(plan, work)
+    record_other_code(experiment, "evaluate", [run.name for run in plan.runs], other_code)
+    record_opening(experiment, datasets, reopen_reason)
+    work += [
+        _ScoreJob(experiment.path, run.held_out, run.method, run, prompts_at_a_time, code=code)
+        for run in plan.runs
+    ]
+    task = progress.task("evaluate runs and the frozen backbone", len(work), "scored")
+    frozen: dict[str, dict[str, FoldPasses]] = {}
+    runs: dict[str, FoldPasses] = {}
+    checkpoints: dict[str, dict[int, FoldPasses]] = {}
+    also = {one.name: TestSetPasses(frozen={}, runs={}) for one in plan.also_test}
+    chances = {fold: chance_of(datasets[0].manifest, [fold]) for fold in plan.held_out}
+    for job, found in zip(work, _heard(_score_job, work, jobs), strict=True):
+        passes = found.by_update
+        if job.run is None:
+            view = view_of(method(job.method))
+            frozen.setdefault(view, {})[job.held_out] = passes[0]
+            _tell(f"frozen backbone ({view}), {job.held_out}", passes[0], None)
+            for name, elsewhere in found.also_test.items():
+                also[name].frozen.setdefault(view, {})[job.held_out] = elsewhere
+        else:
+            runs[job.run.name] = passes.pop(plan.config.schedule.updates)
+            _tell(job.run.name, runs[job.run.name], chances[job.held_out])
+            checkpoints[job.run.name] = passes
+            for name, elsewhere in found.also_test.items():
+                also[name].runs[job.run.name] = elsewhere
+        task.advance()
+    _warn_of_chance(plan, runs, chances)
+    scores = Scores(frozen=frozen, runs=runs, checkpoints=checkpoints, also_test=also)
+    keep_earlier_scores(experiment)
+    write_file(experiment.path / SCORES_FILE, scores.model_dump_json(indent=1).encode() + b"\n")
+    experiment.ledger.append(
+        "scores", {"digest": scores.digest, "code": code_now(experiment.plan.code)}
+    )
+    return scores
+
+
+def _heard(
+    function: Callable[[_ScoreJob], Result], work: Sequence[_ScoreJob], jobs: int
+) -> Iterator[Result]:
+    """What the function gives for each job, in worker processes whose log is heard here."""
+    with heard(function) as one:
+        yield from in_fresh_processes(one, work, jobs=jobs, error=RunError, on_wait=one.again)
+
+
+def _tell(name: str, passes: FoldPasses, chance: float | None) -> None:
+    """Say what share of items passes, and if that is chance."""
+    shares = {"held-out items": passes.held_out, "source items": passes.retention}
+    texts = [
+        standing(f"{what} that pass", text.count("1") / len(text), len(text), chance)
+        for what, text in shares.items()
+        if text
+    ]
+    tell(f"{name}: {'; '.join(texts)}")
+
+
+def _warn_of_chance(
+    plan: Plan, runs: Mapping[str, FoldPasses], chances: Mapping[str, float | None]
+) -> None:
+    found = []
+    for run in plan.runs:
+        passes = runs[run.name].held_out
+        if is_at_chance(passes.count("1") / len(passes), len(passes), chances[run.held_out]):
+            found.append(run.name)
+    if found:
+        tell(
+            f"warning: {len(found)} of {counted(len(plan.runs), 'run')} not to be told from chance on what they hold "
+            f"out: {', '.join(found)}. docs/train.md says what to expect at which size."
+        )
+
+
+def _check_before_opening(plan: Plan, checks: Sequence[_ScoreJob]) -> None:
+    """A model that cannot be loaded or scored here is to spend no opening."""
+    if not plan.backbone.is_embedded:
+        # In a process of its own, whose device memory is free again afterwards.
+        list(_heard(_check_job, checks, 1))
+        return
+    threads = torch.get_num_threads()
+    try:
+        for check in checks:
+            _check_job(check)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _check_job(job: _ScoreJob) -> None:
+    """Score some source and held-out records by the planned backend and by the naive one, without any verdict."""
+    require_unchanged_code(job.code)
+    torch.set_num_threads(1)
+    plan = open_experiment(job.path).plan
+    backbone = planned_backbone(plan, device=device_of(plan.backbone))
+    dataset = planned_dataset(plan)
+    sources = load_sources(plan, dataset, job.held_out).retention
+    # Held-out records may be longer than any that training saw.
+    held_out = [
+        list(read_policy_records(one, job.held_out).values())
+        for one in (dataset, *planned_test_sets(plan).values())
+    ]
+    remedy = "give the same command again on a device with more free memory; nothing was opened"
+    for records in ([item.supervised.record for item in sources], *held_out):
+        with naming_out_of_memory("the self-check before the opening", remedy):
+            check_scoring(
+                backbone.model,
+                backbone.encode,
+                records,
+                method(job.method),
+                backend=plan.config.model.scoring,
+                seed=plan.seed,
+                gradients=False,
+            )
+
+
+def _score_job(job: _ScoreJob) -> _Scored:
+    """The passes after each scheduled update of a run, or those of the frozen backbone as update 0."""
+    again = f"vcrt evaluate {job.path} --jobs 1"
+    if job.prompts_at_a_time > 1:
+        again += f" --prompts-at-a-time {max(job.prompts_at_a_time // 4, 1)}"
+    remedy = (
+        f"go on under the same opening with `{again}`, on a device with more free memory if need be"
+    )
+    with naming_out_of_memory(job.run.name if job.run else "the frozen backbone", remedy):
+        return _scored(job)
+
+
+def _scored(job: _ScoreJob) -> _Scored:
+    require_unchanged_code(job.code)
+    torch.set_num_threads(1)
+    experiment = open_experiment(job.path)
+    plan = experiment.plan
+    dataset = planned_dataset(plan)
+    backbone = planned_backbone(plan, device=device_of(plan.backbone))
+    chosen = method(job.method)
+    set_aside = load_sources(plan, dataset, job.held_out).retention
+    own = _held_out_items(dataset, job.held_out)
+    others = {
+        name: _held_out_items(other, job.held_out)
+        for name, other in planned_test_sets(plan).items()
+    }
+    ready, set_aside_ready = (
+        encoded(backbone, items, chosen, plan.seed) for items in (own, set_aside)
+    )
+    others_ready = {
+        name: encoded(backbone, items, chosen, plan.seed) for name, items in others.items()
+    }
+
+    def passes(model: CausalModel, items: Sequence[Item], as_seen: Sequence[EncodedItem]) -> str:
+        backend, size = plan.config.model.scoring, job.prompts_at_a_time
+        return greedy_passes(model, items, as_seen, chosen, backend=backend, batch_size=size)
+
+    def scored(model: CausalModel) -> FoldPasses:
+        return FoldPasses(
+            held_out=passes(model, own, ready),
+            retention=passes(model, set_aside, set_aside_ready),
+        )
+
+    def scored_elsewhere(model: CausalModel) -> dict[str, str]:
+        return {name: passes(model, items, others_ready[name]) for name, items in others.items()}
+
+    if job.run is None:
+        return _Scored({0: scored(backbone.model)}, scored_elsewhere(backbone.model))
+    # Every file was checked before the folds were opened; what is scored is checked again, as it is read.
+    by_update, also_test = {}, {}
+    for one in trained_models(experiment, job.run, backbone):
+        by_update[one.update] = scored(one.model)
+        if one.update == plan.config.schedule.updates:
+            also_test = scored_elsewhere(one.model)
+    return _Scored(by_update, also_test)
+
+
+#: The opened folds that this process read last, by dataset and environment.
+_OPENED: dict[tuple[str, str, str], tuple[Item, ...]] = {}
+
+
+def _held_out_items(dataset: Dataset, environment: str) -> tuple[Item, ...]:
+    """The items of an opened fold; a process that scores several runs of one reads it once."""
+    key = (str(dataset.path), dataset.manifest.root_hash, environment)
+    if key not in _OPENED:
+        if any(other != environment for _, _, other in _OPENED):
+            _OPENED.clear()
+        _OPENED[key] = tuple(load_items(dataset, environment))
+    return _OPENED[key]
+
+
+def encoded(
+    backbone: Backbone, items: Sequence[Item], chosen: Method, seed: int
+) -> list[EncodedItem]:
+    """Items as a method's policy sees them."""
+    return encode_items(
+        [item.supervised for item in items],
+        chosen,
+        seed=seed,
+        encode=backbone.encode,
+    )
+
+
+def greedy_passes(
+    model: CausalModel,
+    items: Sequence[Item],
+    ready: Sequence[EncodedItem],
+    chosen: Method,
+    *,
+    backend: Backend = "auto",
+    batch_size: int = PROMPTS_AT_A_TIME,
+) -> str:
+    """One greedy order for each item, judged by its native verdict: ``1`` for a legal order, else ``0``.
+
+    ``ready`` are the items as :func:`encoded` gives them. Raises as :func:`vcrt.datasets.verdicts.passes`.
+    """
+    prompts = [one.prompt for one in ready]
+    answers = greedy_orders(
+        model, prompts, interface=chosen.interface, backend=backend, batch_size=batch_size
+    )
+    return verdicts.passes(items, ready, answers)

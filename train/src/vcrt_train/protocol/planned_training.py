@@ -1,0 +1,316 @@
+"""Train the planned runs: each in a worker process, or one after another by the processes of a launcher.
+
+A training run opens the files of its source environments; those of the environment that it holds out are not opened.
+Not covered: one run by itself (:mod:`vcrt_train.training.run`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+
+from vcrt.errors import RunError
+from vcrt.hashing import Json, json_digest
+from vcrt.memory import naming_out_of_memory
+from vcrt.processes import in_fresh_processes
+from vcrt.progress import SILENT, Progress, Task, heard
+from vcrt_train.config import MemoryConfig
+from vcrt_train.policy.backbone import device_of
+from vcrt_train.policy.scoring import CausalModel
+from vcrt_train.protocol.experiment import (
+    Experiment,
+    load_sources,
+    open_experiment,
+    planned_backbone,
+    planned_dataset,
+    unused_environments,
+)
+from vcrt_train.protocol.plan import PlannedRun
+from vcrt_train.protocol.same_code import (
+    record_other_code,
+    require_same_code,
+    require_unchanged_code,
+)
+from vcrt_train.protocol.scoring_check import check_scoring
+from vcrt_train.protocol.source_code import code_now
+from vcrt_train.protocol.source_validation import SourceValidation
+from vcrt_train.protocol.standing import Course, chance_of
+from vcrt_train.training.methods import method
+from vcrt_train.training.process_group import ALONE, ProcessGroup
+from vcrt_train.training.run import episode_order, num_draws, train_run
+from vcrt_train.training.run_directory import latest_checkpoint, updates_kept, updates_logged
+from vcrt_train.training.tracking import require_trackers, tracking
+from vcrt_train.training.update import UpdateMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class _TrainJob:
+    path: Path
+    run: PlannedRun
+    #: In place of the plan's.
+    memory: MemoryConfig | None = None
+    trackers: tuple[str, ...] = ()
+    #: The hashes of the source code of the process that hands the job out, by package.
+    code: dict[str, str] = field(kw_only=True, hash=False)
+
+
+def train(
+    experiment: Experiment,
+    *,
+    jobs: int,
+    progress: Progress = SILENT,
+    group: ProcessGroup = ALONE,
+    trackers: tuple[str, ...] = (),
+    memory: MemoryConfig | None = None,
+    other_code: str | None = None,
+) -> dict[str, str]:
+    """Train every planned run that the ledger does not record as finished; returns all checkpoint digests by run.
+
+    A run that was interrupted goes on from its last checkpoint, to the same bits as without the interruption.
+
+    With a ``group`` of several processes, all of them call this together and train one run after another, and ``jobs``
+    counts for nothing; otherwise each run has a worker process of its own, ``jobs`` at a time. ``trackers`` are names
+    of accelerate's, which are told of every update. ``memory`` takes the place
+    of the plan's. ``other_code`` is the reason to train with other source code than was planned, if it is other; the
+    ledger keeps it. Raises :class:`RunError` before any training if the
+    dataset, the backbone or the code is not the planned one, :class:`vcrt.errors.UnavailableError` for a tracker that
+    is not there, and :class:`vcrt.errors.OutOfMemory`, with what would need less, where a run stops for lack of memory.
+    """
+    require_trackers(trackers)
+    with experiment.sole_writer() if group.rank == 0 else nullcontext():
+        # Nobody reads the ledger before it has its one writer, nor after others have written on.
+        group.wait()
+        pending = _pending(experiment, other_code)
+        group.wait()
+        if pending and group.rank == 0:
+            names = [run.name for run in pending]
+            record_other_code(experiment, "train", names, other_code)
+        if pending and group.size > 1:
+            _train_together(experiment, pending, group, progress, memory, trackers)
+        elif pending:
+            _train_apart(experiment, pending, jobs, progress, memory, trackers)
+        return _last_digests(experiment)
+
+
+def _pending(experiment: Experiment, other_code: str | None) -> list[PlannedRun]:
+    plan = experiment.plan
+    planned_dataset(plan, without=unused_environments(plan))
+    planned_backbone(plan)
+    require_same_code(plan, reason=other_code)
+    finished = experiment.finished_runs()
+    return [run for run in plan.runs if run.name not in finished]
+
+
+def _train_apart(
+    experiment: Experiment,
+    pending: list[PlannedRun],
+    jobs: int,
+    progress: Progress,
+    memory: MemoryConfig | None,
+    trackers: tuple[str, ...],
+) -> None:
+    """Each run in a process of its own."""
+    shown = _Shown.of(experiment, pending, progress)
+    code = code_now(experiment.plan.code)
+    arguments = [_TrainJob(experiment.path, run, memory, trackers, code=code) for run in pending]
+    with heard(_train_job) as work:
+
+        def look() -> None:
+            shown.show()
+            work.again()
+
+        results = in_fresh_processes(work, arguments, jobs=jobs, error=RunError, on_wait=look)
+        for run, finished in zip(pending, results, strict=True):
+            experiment.ledger.append("run", {"run": run.name, **finished})
+            look()
+
+
+def _train_together(
+    experiment: Experiment,
+    pending: list[PlannedRun],
+    group: ProcessGroup,
+    progress: Progress,
+    memory: MemoryConfig | None,
+    trackers: tuple[str, ...],
+) -> None:
+    """One run after another, each by all processes; the first one records them."""
+    shown = _Shown.of(experiment, pending, progress)
+    for run in pending:
+        job = _TrainJob(
+            experiment.path,
+            run,
+            memory,
+            trackers if group.rank == 0 else (),
+            code=code_now(experiment.plan.code),
+        )
+        finished = _train_job(job, group, shown.show if group.rank == 0 else _nothing)
+        if group.rank == 0:
+            experiment.ledger.append("run", {"run": run.name, **finished})
+            shown.show()
+        group.wait()
+
+
+@dataclass(kw_only=True, slots=True)
+class _Shown:
+    """How many updates of the pending runs a display has been told of."""
+
+    experiment: Experiment
+    pending: list[PlannedRun]
+    task: Task
+    done: int
+
+    @classmethod
+    def of(cls, experiment: Experiment, pending: list[PlannedRun], progress: Progress) -> _Shown:
+        """Nothing is shown of what was done before."""
+        plan = experiment.plan
+        resumed = [latest_checkpoint(experiment.run_directory(run)) for run in pending]
+        done = sum(updates_kept(path) for path in resumed if path is not None)
+        total = len(pending) * plan.config.schedule.updates - done
+        task = progress.task(f"train {', '.join(plan.methods)}", total, "updates")
+        return cls(experiment=experiment, pending=pending, task=task, done=done)
+
+    def show(self) -> None:
+        """Tell the display what the logs say."""
+        done = sum(updates_logged(self.experiment.run_directory(run)) for run in self.pending)
+        if done > self.done:
+            self.task.advance(done - self.done)
+            self.done = done
+
+
+def _last_digests(experiment: Experiment) -> dict[str, str]:
+    last = str(experiment.plan.config.schedule.updates)
+    return {name: e.body["checkpoints"][last] for name, e in experiment.finished_runs().items()}
+
+
+def _nothing() -> None:
+    """Show nothing: another process does."""
+
+
+def _train_job(
+    job: _TrainJob, group: ProcessGroup = ALONE, show: Callable[[], None] = _nothing
+) -> dict[str, Json]:
+    """Train one run; what the ledger records of it.
+
+    That is its checkpoints' digests by update, the hash of the source code, the CPU seconds of the process that
+    finished it (the first of several), its source validation, how many processes shared it, if more than one, and how
+    it saved memory, if it did.
+    """
+    began = time.process_time()
+    require_unchanged_code(job.code)
+    # One thread: the last bits of a sum depend on how many threads share it.
+    torch.set_num_threads(1)
+    experiment = open_experiment(job.path)
+    plan, run = experiment.plan, job.run
+    config = plan.config_of(run)
+    config = replace(config, memory=job.memory or config.memory)
+    dataset = planned_dataset(plan, without=(run.held_out,))
+    source = load_sources(plan, dataset, run.held_out)
+    identities = [item.episode_id for item in source.training]
+    order = episode_order(len(identities), num_draws(config), plan.run_seed(run.seed))
+    planned = plan.episode_order_hashes[f"{run.held_out}/{run.seed}"]
+    found = json_digest([identities[i] for i in order])
+    if found != planned:
+        raise RunError(
+            "the run would see other episodes than were planned",
+            where=run.name,
+            found=f"episode order {found}",
+            expected=f"episode order {planned}",
+            remedy="restore the planned dataset, or make a new experiment with `vcrt plan`",
+        )
+    # Several processes place it themselves, each on a device of its own.
+    backbone = planned_backbone(plan, device=device_of(plan.backbone) if group.size == 1 else "cpu")
+    chosen = method(run.method)
+
+    def check(model: CausalModel) -> None:
+        with naming_out_of_memory(
+            f"{run.name}, self-check", _less_memory(experiment, config.memory, group)
+        ):
+            check_scoring(
+                model,
+                backbone.encode,
+                [item.supervised.record for item in source.training],
+                chosen,
+                backend=config.model.scoring,
+                seed=plan.seed,
+            )
+
+    validation = SourceValidation.of(
+        source.retention, chosen, backbone, config, seed=plan.seed, group=group
+    )
+    settings = {"plan": plan.plan_hash, "method": run.method, "held_out": run.held_out}
+    place = experiment.path / "tracking"
+    with (
+        tracking(job.trackers, place, run.name, {**settings, "seed": run.seed}) as track,
+        naming_out_of_memory(
+            _progress_of(experiment, run), _less_memory(experiment, config.memory, group)
+        ),
+    ):
+        course = Course(
+            run=run.name,
+            num_updates=config.schedule.updates,
+            num_items=len(identities),
+            prompts=config.sampling.prompts_per_update,
+            chance=chance_of(dataset.manifest, plan.sources(run.held_out)),
+            num_validated=len(validation.items),
+        )
+
+        def on_update(metrics: UpdateMetrics, num_tokens: int) -> None:
+            track(metrics, num_tokens)
+            if group.rank == 0:
+                course.note(metrics)
+            show()
+
+        finished = train_run(
+            config,
+            chosen,
+            backbone,
+            [item.supervised for item in source.training],
+            experiment.run_directory(run),
+            seed=plan.run_seed(run.seed),
+            encode_seed=plan.seed,
+            identity=plan.identity(run),
+            group=group,
+            check=check,
+            on_update=on_update,
+            validation=validation if config.schedule.validate_every else None,
+        )
+    cpu_seconds = round(time.process_time() - began, 1)
+    if group.size == 1 and not config.schedule.validate_every:
+        course.tell_pass_rate(config.schedule.updates, validation.pass_rate(backbone.model))
+    shared: dict[str, Json] = {"processes": group.size} if group.size > 1 else {}
+    return {
+        "checkpoints": {str(update): digest for update, digest in finished.digests.items()},
+        "code": job.code,
+        "cpu_seconds": cpu_seconds,
+        **validation.record(finished.metrics),
+        **shared,
+        **config.memory.record,
+    }
+
+
+def _progress_of(experiment: Experiment, run: PlannedRun) -> str:
+    latest = latest_checkpoint(experiment.run_directory(run))
+    began = f"after update {updates_kept(latest)}" if latest else "at its first update"
+    return f"{run.name}, which began {began}"
+
+
+def _less_memory(experiment: Experiment, memory: MemoryConfig, group: ProcessGroup) -> str:
+    """What to do where a run has run out of memory."""
+    ways = []
+    if memory.prompts_at_a_time != 1:
+        ways.append("--prompts-at-a-time 1")
+    if not memory.gradient_checkpointing:
+        ways.append("--gradient-checkpointing")
+    if group.size == 1:
+        ways.append("fewer --jobs, or --sharded in two processes of torchrun")
+    else:
+        ways.append("more processes, --sharded")
+    return (
+        f"go on from the run's last checkpoint with `vcrt train {experiment.path}` and one or more of: "
+        + "; ".join(ways)
+    )

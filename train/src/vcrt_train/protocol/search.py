@@ -1,0 +1,343 @@
+"""Describe a search for hyper-parameters on source items only: what was tried, with what result, and what is chosen.
+
+Every method tries the same settings on every fold, so that all have had equal effort; a setting that a method has no
+use for (the margin of a method without one) is of no consequence for it. Each fold is searched by itself, because
+another fold's source environments include the one that this fold holds out. Not covered: running the trials
+(:mod:`vcrt_train.protocol.trials`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from vcrt.documents import in_a_line, read_limited, strict_json
+from vcrt.errors import ConfigError, RunError, UnknownNameError
+from vcrt.hashing import Json, json_digest
+from vcrt.printable import counted
+from vcrt.randomness import generator
+from vcrt.storage import write_file
+from vcrt_train.config import (
+    DEFAULTS,
+    EMBEDDED_LEARNING_RATE,
+    WITHOUT_EFFECT,
+    ObjectiveConfig,
+    RunConfig,
+)
+from vcrt_train.policy.reference import BackboneReference
+from vcrt_train.training.methods import method
+
+FORMAT = "vcrt-search/7"
+SEARCH_FILE = "search.json"
+#: The most settings that a search tries.
+MAX_TRIALS = 1000
+LEARNING_RATE = "optimiser.learning_rate"
+UPDATES = "schedule.updates"
+#: Lowest and highest value of each setting; all are spread uniformly in their logarithm.
+RANGES: Mapping[str, tuple[float, float]] = {
+    LEARNING_RATE: (1e-4, 4e-3),
+    "objective.alpha": (0.02, 1.0),
+    "objective.margin": (1.0, 4.0),
+    "objective.mu": (1.0, 30.0),
+}
+
+
+class Trial(BaseModel):
+    """One method trained on one fold's source items with one choice of settings, and how it fared on others of them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    method: str
+    held_out: str
+    number: int
+    #: By name, such as ``objective.margin``.
+    settings: dict[str, float]
+    #: Share of greedy passes on the validation items; 0 for a run that left the finite numbers.
+    pass_rate: float
+    #: Mean probability of the certified orbit on the validation items; 0 likewise.
+    orbit_mass: float
+    diverged: bool = False
+
+
+class SearchCheck(BaseModel):
+    """What of a search was run again and came out the same: how many trials, and how many of them were chosen ones."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    trials: int
+    chosen: int
+
+    def in_words(self) -> str:
+        """For a plan and its report."""
+        return (
+            f"{self.trials} of the trials, {self.chosen} of them chosen ones, were drawn and run again when the plan "
+            "was made, and came out the same."
+        )
+
+
+class Search(BaseModel):
+    """All trials of a search, with everything that they depend on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: str
+    root_hash: str
+    #: The backbone by name, its number format and what it is shown, without the place of its files.
+    backbone: BackboneReference
+    backbone_digest: str
+    methods: tuple[str, ...]
+    #: What each method is: its row of the method table.
+    definitions: dict[str, dict[str, Any]]
+    held_out: tuple[str, ...]
+    num_trials: int
+    seed: int
+    #: The learning rate of trial 0, around which the others are drawn.
+    learning_rate: float
+    #: The settings that all trials share, by section.
+    config: dict[str, dict[str, Any]]
+    #: The hash of the source files that ran the trials, by package.
+    code: dict[str, str]
+    trials: tuple[Trial, ...]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the search's canonical JSON."""
+        return json_digest(self.model_dump(mode="json"))
+
+    @property
+    def num_updates(self) -> int:
+        """How many updates each trial made."""
+        updates: int = self.config["schedule"]["updates"]
+        return updates
+
+    @property
+    def backbone_identity(self) -> dict[str, Json]:
+        """The backbone as a plan names it."""
+        return self.backbone.identity
+
+    def best(self, method: str, held_out: str) -> Trial:
+        """The trial with most validation passes; of equal ones, that with most orbit mass, then the first."""
+        mine = [t for t in self.trials if (t.method, t.held_out) == (method, held_out)]
+        return max(mine, key=lambda t: (not t.diverged, t.pass_rate, t.orbit_mass, -t.number))
+
+    def in_words(self, check: SearchCheck | None = None) -> str:
+        """How the settings were chosen, and what of that was checked, for a plan and its report."""
+        checked = "None of the trials was run again: the search is unverified."
+        share = self.config["data"]["validation_share"]
+        ranges = ", ".join(
+            f"{in_words(name)} {low:g} to {high:g}"
+            for name, (low, high) in ranges_around(self.learning_rate).items()
+        )
+        return (
+            f"For each method and fold, the best of {counted(self.num_trials, 'setting')} by the pass rate on source "
+            f"items that the search did not train on ({100 * share:g}% of them; equal ones by orbit "
+            f"mass), after one run of {counted(self.num_updates, 'update')} each. Every method tried the same "
+            f"settings: the library's defaults, and {counted(self.num_trials - 1, 'point')} of a Halton sequence "
+            f"({ranges}, uniform in the logarithm). {SEARCH_FILE} lists all. "
+            f"{checked if check is None else check.in_words()}"
+        )
+
+    def require_same_training(self, config: RunConfig, methods: Sequence[str]) -> None:
+        """Raise :class:`RunError` unless the trials trained these methods as ``config``.
+
+        Left out is what is searched, and the number of updates: runs may be longer than trials, as the plan then says.
+        """
+        expected, found = (
+            {
+                f"{section}.{key}": value
+                for section, keys in one.items()
+                for key, value in keys.items()
+            }
+            for one in (shared_settings(config), self.config)
+        )
+        longest, updates = expected.pop(UPDATES), found.pop(UPDATES, None)
+        if type(updates) is not int or not 1 <= updates <= longest:
+            raise RunError(
+                "the trials of the search did not make as many updates as planned runs at most",
+                where=UPDATES,
+                found=f"{updates!s:.80}",
+                expected=f"a number from 1 to {longest}",
+                remedy="search again with `vcrt search --updates`, or plan at least as many",
+            )
+        for name in methods:
+            expected[f"method {name}"] = method(name).definition()
+            found[f"method {name}"] = self.definitions.get(name)
+        for name, value in expected.items():
+            if found.get(name) != value:
+                raise RunError(
+                    "the search trained otherwise than is planned",
+                    where=name,
+                    found=str(found.get(name)),
+                    expected=str(value),
+                    remedy="search again with these settings: `vcrt search`",
+                )
+
+    def require(self, **expected: Json) -> None:
+        """Raise :class:`RunError` unless the search has these values of its fields."""
+        for name, value in expected.items():
+            if getattr(self, name) != value:
+                raise RunError(
+                    "the search is not of this experiment",
+                    where=name.replace("_", " "),
+                    found=str(getattr(self, name)),
+                    expected=str(value),
+                    remedy="search again on this dataset with `vcrt search`",
+                )
+
+
+def require_not_given(config: RunConfig, names: Iterable[str] = RANGES) -> None:
+    """Raise :class:`ConfigError` for the first setting that is given though a search chooses it."""
+    for name in names:
+        if config.value(name) != DEFAULTS.value(name):
+            raise ConfigError(
+                f"the {in_words(name)} would be chosen twice",
+                where=name,
+                found=f"{config.value(name)}, and a search",
+                expected="one of them",
+                remedy="leave the setting out, or plan without the search",
+            )
+
+
+def shared_settings(config: RunConfig) -> dict[str, dict[str, Any]]:
+    """The settings of a run but those that a search chooses, and but those that no result depends on."""
+    # Which backbone it is, in which format and what it is shown stands beside them.
+    shown = ("dtype", "prompt_style", "relation_names")
+    beside = (f"model.{name}" for name in ("backbone", "lock", *shown))
+    out = (*WITHOUT_EFFECT, *RANGES, *beside)
+    found = {
+        section: {k: v for k, v in values.items() if not f"{section}.{k}".startswith(out)}
+        for section, values in config.to_json().items()
+    }
+    return {section: values for section, values in found.items() if values}
+
+
+def in_words(setting: str) -> str:
+    """A searched setting's name in a sentence."""
+    return setting.partition(".")[2].replace("_", " ")
+
+
+def ranges_around(learning_rate: float) -> dict[str, tuple[float, float]]:
+    """The ranges for another learning rate than the embedded backbone's: that one's is moved by as much."""
+    factor = learning_rate / EMBEDDED_LEARNING_RATE
+    low, high = RANGES[LEARNING_RATE]
+    return {**RANGES, LEARNING_RATE: (low * factor, high * factor)}
+
+
+def settings_of_trial(
+    seed: int, number: int, learning_rate: float = EMBEDDED_LEARNING_RATE
+) -> dict[str, float]:
+    """The settings of a trial: the defaults for number 0, otherwise a point of a Halton sequence scrambled by ``seed``.
+
+    ``learning_rate`` is the default's; the others lie around it as those of the embedded backbone around its own.
+
+    A trial's settings do not depend on how many trials there are, and few already cover the ranges evenly
+    (:class:`scipy.stats.qmc.Halton`).
+    """
+    if number == 0:
+        objective = ObjectiveConfig()
+        return {
+            "optimiser.learning_rate": learning_rate,
+            "objective.alpha": objective.alpha,
+            "objective.margin": objective.margin,
+            "objective.mu": objective.mu,
+        }
+    # Half a second to import, and of use in a search alone.
+    from scipy.stats import qmc
+
+    sequence = qmc.Halton(len(RANGES), rng=generator(seed, "search"))
+    point = sequence.fast_forward(number - 1).random(1)[0]
+    # Six digits are enough, and are written without rounding.
+    return {
+        name: float(f"{low * (high / low) ** float(share):.6g}")
+        for (name, (low, high)), share in zip(
+            ranges_around(learning_rate).items(), point, strict=True
+        )
+    }
+
+
+def of_length(updates: int) -> dict[str, Any]:
+    """The settings of trials of so many updates: what is kept on the way is of no use, a trial is scored at its end."""
+    return {UPDATES: updates, "schedule.checkpoints": (updates,)}
+
+
+def chosen_for(
+    search: Search, methods: Sequence[str], folds: Sequence[str]
+) -> dict[str, dict[str, dict[str, float]]]:
+    """The chosen settings by method and fold; raises :class:`vcrt.errors.VcrtError` if the search left one out."""
+    for what, names, known in (
+        ("searched method", methods, search.methods),
+        ("searched environment", folds, search.held_out),
+    ):
+        for name in names:
+            if name not in known:
+                raise UnknownNameError.of(what, name, known)
+    return {m: {fold: search.best(m, fold).settings for fold in folds} for m in methods}
+
+
+def write_search(search: Search, path: Path) -> None:
+    """Write the search with its digest."""
+    value: Json = {"search": search.model_dump(mode="json"), "digest": search.digest}
+    write_file(path, (json.dumps(value, indent=1) + "\n").encode())
+
+
+def read_search(path: Path) -> Search:
+    """Read a search; raises :class:`RunError` if it is missing, malformed, altered or incomplete."""
+    remedy = "restore the original, or search again with `vcrt search`"
+    if not path.is_file():
+        raise RunError("there is no such search", where=str(path), remedy=remedy)
+    try:
+        value = strict_json(read_limited(path))
+        if value["search"]["format"] != FORMAT:
+            raise ValueError(f"format {value['search']['format']!r:.80}, not {FORMAT}")
+        search, sealed = Search.model_validate(value["search"]), value["digest"]
+        digest = search.digest
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(
+            "the search cannot be read",
+            where=str(path),
+            found=f"{type(error).__name__}: {in_a_line(error)[:300]}",
+            remedy=remedy,
+        ) from error
+    if digest != sealed:
+        raise RunError(
+            "the search was changed after it was made",
+            where=str(path),
+            found=f"digest {digest}",
+            expected=f"digest {sealed!s:.80}",
+            remedy=remedy,
+        )
+    _require_complete(search, path)
+    return search
+
+
+def _require_complete(search: Search, path: Path) -> None:
+    """Equal effort: every method has every trial on every fold, with the settings that the seed gives."""
+    found = [(t.method, t.held_out, t.number, t.settings) for t in search.trials]
+    expected = []
+    # What is said to have been tried is listed only where as much is there.
+    whole = len(search.held_out) * len(search.methods) * search.num_trials == len(found)
+    if whole and search.num_trials <= MAX_TRIALS and 1e-12 < search.learning_rate < 1e6:
+        settings = [
+            settings_of_trial(search.seed, number, search.learning_rate)
+            for number in range(search.num_trials)
+        ]
+        expected = [
+            (method, fold, number, settings[number])
+            for fold in search.held_out
+            for method in search.methods
+            for number in range(search.num_trials)
+        ]
+    if found != expected or not expected:
+        raise RunError(
+            "the search is not one of equal effort",
+            where=str(path),
+            found=counted(len(found), "trial"),
+            expected=f"each of {counted(len(search.methods), 'method')} on each of "
+            f"{counted(len(search.held_out), 'fold')} with the {counted(search.num_trials, 'setting')} that "
+            f"seed {search.seed} gives",
+            remedy="search again with `vcrt search`",
+        )

@@ -1,0 +1,179 @@
+"""Compute the numbers of a report once from its contents: rates, differences and retention with their intervals.
+
+Not covered: conclusions (:mod:`vcrt_train.report.conclusions`), wording, rounding and drawing. Everything is a fraction
+of 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from vcrt_train.protocol.statistics import Interval, paired_differences
+from vcrt_train.report import paper
+from vcrt_train.report.by_update import UpdatePoint, update_points
+from vcrt_train.report.contents import ReportContents
+from vcrt_train.report.estimates import (
+    FROZEN,
+    RATES,
+    Comparison,
+    Estimate,
+    Scores,
+    by_run,
+    compare,
+    resample,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MethodResult:
+    """One method's held-out pass rates and source retention, by fold; ``macro`` only if it has every fold."""
+
+    method: str
+    folds: Mapping[str, Estimate]
+    macro: Estimate | None
+    #: By fold and seed, with the interval over items.
+    run_rates: Mapping[str, Mapping[int, Interval]]
+    #: Pass rate on source items not trained on, minus the frozen backbone's.
+    retention: Mapping[str, Estimate]
+    run_retention: Mapping[str, Mapping[int, Interval]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Analysis:
+    """Everything that tables, figures and sentences quote, with the contents that it is computed from."""
+
+    contents: ReportContents
+    results: tuple[MethodResult, ...]
+    frozen: Mapping[str, Estimate]
+    frozen_macro: Estimate
+    #: The method under study, if the plan has it.
+    method: str | None
+    #: The stronger of the matched baselines by macro, if the plan has one with every fold.
+    strongest_baseline: str | None
+    #: The method under study minus each other method, and minus the frozen backbone.
+    comparisons: Mapping[str, Comparison]
+    #: What the interface alone gives: the one matched baseline minus the other.
+    interface: Comparison | None
+    #: Pass rates of every scored checkpoint; empty if there is none.
+    by_update: tuple[UpdatePoint, ...]
+
+    @property
+    def folds(self) -> tuple[str, ...]:
+        """The held-out environments, in the order of the plan."""
+        return self.contents.folds
+
+    @property
+    def headline(self) -> Comparison | None:
+        """The method under study minus the strongest baseline."""
+        return self.comparisons.get(self.strongest_baseline or "")
+
+    @property
+    def all_comparisons(self) -> tuple[Comparison, ...]:
+        """Those of the method under study, and what the interface alone gives."""
+        return (*self.comparisons.values(), *([self.interface] if self.interface else []))
+
+    @property
+    def rates(self) -> list[tuple[str, Mapping[str, Estimate], Estimate | None]]:
+        """Held-out pass rates by fold and as macro: of the frozen backbone, then of each method."""
+        trained = [(result.method, result.folds, result.macro) for result in self.results]
+        return [(FROZEN, self.frozen, self.frozen_macro), *trained]
+
+    def num_items(self, fold: str) -> int:
+        """How many held-out items a fold has."""
+        return self.contents.frozen[fold].held_out_passes.size
+
+    def num_retention_items(self, fold: str) -> int:
+        """How many source items that are not trained on a fold has."""
+        return self.contents.frozen[fold].retention_passes.size
+
+    def largest_decline(self, folds: Collection[str]) -> tuple[Interval, MethodResult, str, int]:
+        """The lowest source retention of a single run on some folds: its value, method, fold and seed."""
+        runs = (
+            (value.estimate, index, fold, seed)
+            for index, result in enumerate(self.results)
+            for fold, by_seed in result.run_retention.items()
+            if fold in folds
+            for seed, value in by_seed.items()
+        )
+        _, index, fold, seed = min(runs)
+        result = self.results[index]
+        return result.run_retention[fold][seed], result, fold, seed
+
+
+def analyse(contents: ReportContents) -> Analysis:
+    """All estimates of a report."""
+    results = tuple(_method_result(contents, method) for method in contents.methods)
+    frozen = Scores(
+        by_fold={
+            fold: contents.frozen[fold].held_out_passes[np.newaxis].astype(np.float64)
+            for fold in contents.folds
+        },
+        seeds={fold: [0] for fold in contents.folds},
+        sources=contents.sources,
+        within=RATES,
+        same_runs=True,
+    )
+    before = resample(contents, frozen, "pass rate", FROZEN)
+    method = _named(contents, paper.METHOD)
+    others = [] if method is None else [FROZEN, *(m for m in contents.methods if m != method)]
+    return Analysis(
+        contents=contents,
+        results=results,
+        frozen=before.by_fold(),
+        frozen_macro=before.mean(contents.folds),
+        method=method,
+        strongest_baseline=_strongest(results),
+        comparisons={other: c for other in others if (c := _compare(contents, method, other))},
+        interface=_compare(
+            contents,
+            _named(contents, paper.INTERFACE.method),
+            _named(contents, paper.INTERFACE.minus),
+        ),
+        by_update=update_points(contents),
+    )
+
+
+def _named(contents: ReportContents, name: str) -> str | None:
+    return next((m for m in contents.methods if paper.same_name(m, name)), None)
+
+
+def _compare(contents: ReportContents, first: str | None, second: str | None) -> Comparison | None:
+    """None where one of them was not run, or where they share no fold."""
+    found = compare(contents, first, second) if first and second else None
+    return found if found and found.folds else None
+
+
+def _strongest(results: tuple[MethodResult, ...]) -> str | None:
+    """The baseline with the highest macro; of equal ones the first in the plan."""
+    macros = {
+        r.method: r.macro.value
+        for r in results
+        if r.macro is not None and any(paper.same_name(r.method, b) for b in paper.BASELINES)
+    }
+    return max(macros, key=lambda name: macros[name], default=None)
+
+
+def _method_result(contents: ReportContents, method: str) -> MethodResult:
+    passes, changes, seeds = {}, {}, {}
+    for fold in contents.folds:
+        if runs := contents.runs_of(method, fold):
+            seeds[fold] = list(runs)
+            passes[fold] = np.array([run.held_out_passes for run in runs.values()], np.float64)
+            changes[fold] = paired_differences(
+                [run.retention_passes for run in runs.values()],
+                [contents.frozen_of(run).retention_passes for run in runs.values()],
+            )
+    scores = Scores(by_fold=passes, seeds=seeds, sources=contents.sources, within=RATES)
+    kept = Scores(by_fold=changes, seeds=seeds, sources=contents.retention_sources)
+    rates = resample(contents, scores, "pass rate", method)
+    return MethodResult(
+        method=method,
+        folds=rates.by_fold(),
+        macro=rates.macro(contents.folds),
+        run_rates=by_run(scores),
+        retention=resample(contents, kept, "retention", method).by_fold(),
+        run_retention=by_run(kept),
+    )

@@ -1,0 +1,168 @@
+"""Hold what a report is made from: plain values and NumPy arrays, complete before anything is drawn or written.
+
+Whoever evaluates fills these in; everything in the report follows from them and from nothing else, so that equal
+contents give equal bytes. Not covered: how the numbers were obtained, and any reading of a clock or a disk.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from vcrt.errors import VcrtError
+from vcrt_train.protocol.anonymity_result import AnonymityReport
+from vcrt_train.protocol.search import Search
+
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FoldScore:
+    """Greedy passes of the frozen backbone on one fold: ``[held-out items]`` and ``[retention items]``."""
+
+    held_out_passes: BoolArray
+    retention_passes: BoolArray
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TestSetScores:
+    """Greedy passes ``[items]`` on the held-out items of one further test set.
+
+    ``frozen`` by fold, as the first baseline sees the records; ``runs`` by method, fold and seed. ``dataset`` is its
+    manifest as JSON; ``opened_by_others`` is how often other plans had opened it; ``sources`` as for a report.
+    """
+
+    __test__ = False
+
+    dataset: Mapping[str, Any]
+    frozen: Mapping[str, BoolArray]
+    runs: Mapping[tuple[str, str, int], BoolArray]
+    opened_by_others: int = 0
+    sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RunReport(FoldScore):
+    """One run: a method trained on one fold with one seed, and its passes.
+
+    Items stand in the same order for all runs of the fold and for the frozen backbone. ``curve`` has one mapping for
+    each logged update, with its number as ``update``.
+    """
+
+    method: str
+    held_out: str
+    seed: int
+    curve: tuple[Mapping[str, float], ...] = ()
+    #: The frozen backbone as this run's method sees the records; None where that is ``ReportContents.frozen``.
+    frozen: FoldScore | None = None
+    #: Greedy passes of the run's earlier checkpoints by update, on the same items; its last update is the run itself.
+    checkpoints: Mapping[int, FoldScore] = field(default_factory=dict)
+    #: CPU time of the run's training, in seconds; None where it was not recorded.
+    cpu_seconds: float | None = None
+
+    @property
+    def name(self) -> str:
+        """``method/held-out/seed``, as in the plan."""
+        return f"{self.method}/{self.held_out}/{self.seed}"
+
+    @property
+    def last_update(self) -> int:
+        """The last update that was logged or, where none was, scored; 0 if there is neither."""
+        return int(max([0, *self.checkpoints, *(row["update"] for row in self.curve)]))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ReportContents:
+    """Everything that a report says. ``runs`` stand in the order of the plan, which orders methods and folds.
+
+    ``dataset`` is the frozen dataset's manifest as JSON; ``agreement`` has ``replays`` and ``agreed``; ``opening``
+    has ``reopened`` and may have ``opened_at`` and ``reason``. ``seed`` draws the bootstrap resamples. Raises
+    :class:`vcrt.errors.VcrtError` if there is no run, if two runs have one name, or if items do not match.
+    """
+
+    title: str
+    backbone: str
+    dataset: Mapping[str, Any]
+    agreement: Mapping[str, int]
+    plan: Mapping[str, Any]
+    plan_hash: str
+    opening: Mapping[str, Any]
+    frozen: Mapping[str, FoldScore]
+    runs: tuple[RunReport, ...]
+    not_measured: tuple[str, ...] = ()
+    tried: tuple[str, ...] = ()
+    #: What makes the held-out environments less than held out or the methods less than matched; stands above all else.
+    warnings: tuple[str, ...] = ()
+    #: What the plan rests on and nobody has checked.
+    remarks: tuple[str, ...] = ()
+    #: The search that the plan was made with; None if there was none.
+    search: Search | None = None
+    #: What a probe could guess of the policy records; None where none was run.
+    anonymity: AnonymityReport | None = None
+    #: The source (a theory, a run, a draw) of each held-out item by fold, and of each retention item by held-out fold;
+    #: empty where not known: then items count as independent.
+    sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    retention_sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: The scores on further test sets, by their names.
+    also_test: Mapping[str, TestSetScores] = field(default_factory=dict)
+    seed: int = 0
+    num_resamples: int = 10_000
+    #: The address of the explorer, if one lies beside the report.
+    explorer: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise VcrtError("a report needs at least one evaluated run", found="no run")
+        names = Counter((run.method, run.held_out, run.seed) for run in self.runs)
+        if max(names.values()) > 1:
+            raise VcrtError(
+                "two runs have one name",
+                found=f"{names.most_common(1)[0][0]}",
+                expected="each run once",
+            )
+        for run in self.runs:
+            _check_items(run, self.frozen)
+
+    @property
+    def folds(self) -> tuple[str, ...]:
+        """The held-out environments, in the order of the plan."""
+        return tuple(dict.fromkeys(run.held_out for run in self.runs))
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods, in the order of the plan."""
+        return tuple(dict.fromkeys(run.method for run in self.runs))
+
+    def frozen_of(self, run: RunReport) -> FoldScore:
+        """The frozen backbone that a run is compared with."""
+        return run.frozen or self.frozen[run.held_out]
+
+    def runs_of(self, method: str, held_out: str) -> dict[int, RunReport]:
+        """The runs of a method on a fold by seed; empty if there are none."""
+        return {
+            run.seed: run for run in self.runs if (run.method, run.held_out) == (method, held_out)
+        }
+
+
+def _check_items(run: RunReport, frozen: Mapping[str, FoldScore]) -> None:
+    where = f"run {run.name}"
+    if run.held_out not in frozen:
+        raise VcrtError("the frozen backbone was not scored on a fold", where=where)
+    for score in (run, *run.checkpoints.values()):
+        for what, name in (
+            ("held-out items", "held_out_passes"),
+            ("retention items", "retention_passes"),
+        ):
+            passes, expected = getattr(score, name), getattr(frozen[run.held_out], name)
+            if passes.ndim != 1 or passes.size == 0 or passes.shape != expected.shape:
+                raise VcrtError(
+                    f"{what} do not match those of the frozen backbone",
+                    where=where,
+                    found=f"shape {passes.shape}",
+                    expected=f"shape {expected.shape} with at least one item",
+                )

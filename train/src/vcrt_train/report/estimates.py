@@ -1,0 +1,244 @@
+"""Estimate rates and paired differences with both intervals: over runs and items, which decides, and the bootstrap.
+
+The bootstrap over items is the paper's. Its intervals depend on the contents' seed and on their own names, not on which
+others are computed. Everything is a fraction of 1. Not covered: which methods are compared, and what a difference says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from vcrt.randomness import generator
+from vcrt_train.protocol.crossed import crossed_interval
+from vcrt_train.protocol.statistics import (
+    FloatArray,
+    Interval,
+    macro_interval,
+    negative_comparisons,
+    paired_differences,
+    paired_replicates,
+    pass_rate,
+    share_intervals,
+)
+from vcrt_train.report import paper
+from vcrt_train.report.contents import ReportContents
+
+#: The least and the greatest mean of passes, and of differences between passes.
+RATES, CHANGES = (0.0, 1.0), (-1.0, 1.0)
+
+
+#: The name under which rows show the backbone before training.
+FROZEN = "Frozen backbone"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimate:
+    """One estimate with both intervals.
+
+    ``runs_and_items`` decides, where it is over runs at all; ``items`` is the paper's, a percentile bootstrap of the
+    items for exactly these runs, and decides nothing. ``is_nothing`` says that every score is zero.
+    """
+
+    items: Interval
+    runs_and_items: Interval
+    is_nothing: bool = False
+
+    @property
+    def value(self) -> float:
+        """The estimate itself, the same for both intervals."""
+        return self.items.estimate
+
+    @property
+    def sign(self) -> int:
+        """1 or -1 where the interval over runs and items excludes zero; 0 otherwise, and always for a single run."""
+        return self.runs_and_items.sign if self.runs_and_items.over_runs else 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Scores:
+    """Scores ``[runs, items]`` by fold, with the seeds of the rows and the source of each item where it is known.
+
+    ``within`` are the least and the greatest possible score; ``same_runs`` is for a model that runs cannot change,
+    ``shared_items`` for folds that have items in common.
+    """
+
+    by_fold: Mapping[str, FloatArray]
+    seeds: Mapping[str, list[int]]
+    sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    within: tuple[float, float] = CHANGES
+    same_runs: bool = False
+    shared_items: bool = False
+
+    def interval(
+        self,
+        values: Mapping[str, FloatArray],
+        within: tuple[float, float] | None = None,
+        reach: float | None = None,
+    ) -> Interval:
+        """The mean over folds of values for these runs and items, with its interval over runs and items."""
+        return crossed_interval(
+            values,
+            sources=self.sources,
+            seeds=self.seeds,
+            within=within or self.within,
+            same_runs=self.same_runs,
+            shared_items=self.shared_items,
+            reach=reach,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Resampled:
+    """Scores, and the replicates of each fold's mean ``[resamples]`` when items are resampled."""
+
+    scores: Scores
+    items: Mapping[str, FloatArray]
+
+    def mean(self, folds: Iterable[str]) -> Estimate:
+        """The mean over some folds with equal weight."""
+        scores = {fold: self.scores.by_fold[fold] for fold in folds}
+        return Estimate(
+            items=macro_interval(scores, self.items),
+            runs_and_items=self.scores.interval(scores),
+            is_nothing=not any(values.any() for values in scores.values()),
+        )
+
+    def by_fold(self) -> dict[str, Estimate]:
+        """Each fold's mean."""
+        return {fold: self.mean([fold]) for fold in self.scores.by_fold}
+
+    def macro(self, folds: Iterable[str]) -> Estimate | None:
+        """The macro mean, if no fold of ``folds`` is missing."""
+        found = self.scores.by_fold
+        return self.mean(found) if set(folds) == set(found) else None
+
+    def shares(self) -> dict[str, Estimate]:
+        """Each fold's share of the macro mean; empty where that is not determined to differ from zero.
+
+        The interval over runs and items is that of the share's linear part (delta method).
+        """
+        scores = self.scores.by_fold
+        items = share_intervals(scores, self.items)
+        total = sum(map(pass_rate, scores.values()))
+        macro = self.scores.interval(scores)
+        if not items or not (macro.over_runs and macro.sign):
+            return {}
+        found = {}
+        for fold, share in items.items():
+            factors = {
+                name: len(scores) * ((name == fold) - share.estimate) / total for name in scores
+            }
+            linear = {name: factors[name] * values for name, values in scores.items()}
+            low, high = self.scores.within
+            reach = max(
+                abs(factors[name]) * max(pass_rate(values) - low, high - pass_rate(values))
+                for name, values in scores.items()
+            )
+            error = self.scores.interval(linear, (float("-inf"), float("inf")), reach)
+            found[fold] = Estimate(
+                items=share,
+                runs_and_items=Interval(
+                    estimate=share.estimate,
+                    low=share.estimate + error.low,
+                    high=share.estimate + error.high,
+                    level=error.level,
+                    over_runs=error.over_runs,
+                ),
+            )
+        return found
+
+
+def resample(contents: ReportContents, scores: Scores, *names: str) -> Resampled:
+    """The replicates of every fold's mean."""
+    items = {
+        fold: paired_replicates(
+            {fold: values},
+            generator(contents.seed, "report", "items", *names, fold),
+            num_resamples=contents.num_resamples,
+        )[fold]
+        for fold, values in scores.by_fold.items()
+    }
+    return Resampled(scores=scores, items=items)
+
+
+def over_items(scores: Scores, rows: Mapping[str, int]) -> Interval:
+    """The macro mean of a single run, the row of each fold that is given, with the interval over items."""
+    return crossed_interval(
+        {fold: scores.by_fold[fold][row : row + 1] for fold, row in rows.items()},
+        sources=scores.sources,
+        within=scores.within,
+    )
+
+
+def by_run(scores: Scores) -> dict[str, dict[int, Interval]]:
+    """Each single run's mean by fold and seed."""
+    return {
+        fold: {seed: over_items(scores, {fold: row}) for row, seed in enumerate(seeds)}
+        for fold, seeds in scores.seeds.items()
+    }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """``method`` minus ``minus``, paired by item and by seed; ``macro`` only if both have every fold."""
+
+    method: str
+    minus: str
+    folds: Mapping[str, Estimate]
+    macro: Estimate | None
+    num_negative: int
+    num_comparisons: int
+    #: The macro difference of each seed that has every fold, with the interval over items.
+    run_macros: Mapping[int, Interval]
+    #: Each fold's share of the macro difference; empty without one, or where there is nothing to share.
+    shares: Mapping[str, Estimate]
+    #: The mean difference on the folds other than the one to which the paper owes most of its gain.
+    mean_of_others: Estimate | None
+
+    @property
+    def negative_text(self) -> str:
+        """``2 of 9``: how many fold-by-run comparisons are negative."""
+        return f"{self.num_negative} of {self.num_comparisons}"
+
+
+def compare(contents: ReportContents, method: str, other: str) -> Comparison:
+    """``method`` minus ``other``, which may be the frozen backbone, on every fold that both have, paired by seed."""
+    found, seeds = {}, {}
+    for fold in contents.folds:
+        first = contents.runs_of(method, fold)
+        frozen = dict.fromkeys(first, contents.frozen[fold])
+        second = frozen if other == FROZEN else contents.runs_of(other, fold)
+        paired = [seed for seed in first if seed in second]
+        if paired:
+            seeds[fold] = paired
+            found[fold] = paired_differences(
+                [first[seed].held_out_passes for seed in paired],
+                [second[seed].held_out_passes for seed in paired],
+            )
+    scores = Scores(by_fold=found, seeds=seeds, sources=contents.sources)
+    resampled = resample(contents, scores, "difference", f"{method}-{other}")
+    macro = resampled.macro(contents.folds)
+    num_negative, num_comparisons = negative_comparisons(found)
+    others = [fold for fold in found if not paper.same_name(fold, paper.LARGEST_SHARE[0])]
+    return Comparison(
+        method=method,
+        minus=other,
+        folds=resampled.by_fold(),
+        macro=macro,
+        num_negative=num_negative,
+        num_comparisons=num_comparisons,
+        run_macros=_run_macros(scores) if macro is not None else {},
+        shares=resampled.shares() if macro is not None and len(found) > 1 else {},
+        mean_of_others=resampled.mean(others) if paper.same_folds(tuple(found)) else None,
+    )
+
+
+def _run_macros(scores: Scores) -> dict[int, Interval]:
+    rows = {fold: {seed: k for k, seed in enumerate(of)} for fold, of in scores.seeds.items()}
+    first, *rest = rows.values()
+    return {
+        seed: over_items(scores, {fold: k[seed] for fold, k in rows.items()})
+        for seed in first
+        if all(seed in seeds for seeds in rest)
+    }

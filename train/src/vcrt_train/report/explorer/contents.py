@@ -1,0 +1,342 @@
+"""Gather the explorer's page: episodes with evidence and pictures, and what trained runs say of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import zip_longest
+from math import factorial
+
+from vcrt.certification.shards import EnvironmentFactory, factory_of
+from vcrt.datasets.examination import Describe, description_of
+from vcrt.errors import DatasetError, RunError, UnavailableError, UnknownNameError, VcrtError
+from vcrt.hashing import Json
+from vcrt.limits import MAX_DRAWN
+from vcrt.printable import counted
+from vcrt.progress import SILENT, Progress
+from vcrt.records.anonymise import anonymise
+from vcrt.records.audit import certified_from_row, episode_of_json
+from vcrt.records.dataset import Dataset, read_audit, require_agreement
+from vcrt.records.manifest import AGREEMENT, Manifest
+from vcrt.words.evidence_words import evidence_sentences
+from vcrt_train.protocol.experiment import Experiment
+from vcrt_train.protocol.plan import PlannedRun
+from vcrt_train.report.explorer.episodes import embedded, episode_json, required_pairs, shown_text
+from vcrt_train.report.explorer.geometry import Drawing, Pairs, drawing, drawn_steps
+from vcrt_train.report.explorer.masses import (
+    RunMasses,
+    chosen_runs,
+    recorded_agreement,
+    run_masses,
+)
+from vcrt_train.report.wording import label
+
+#: Episodes of each schema, if no number is given.
+PER_SCHEMA = 8
+#: Bytes of the page that episodes may take; the page as a whole stays under 5 MB.
+ROOM = 4_500_000
+#: Bytes that the probability of one order takes, at most.
+_A_PROBABILITY = 8
+#: Bytes that a picture takes, at most: one of five steps.
+BYTES_OF_A_DRAWING = 5_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShownEpisode:
+    """An episode in the page's form, the slot of each of its operations, its required pairs and its picture."""
+
+    #: Its own name, which may hold what is not printed.
+    name: str
+    shown: dict[str, Json]
+    slots: tuple[int, ...]
+    required: Pairs
+    drawing: Drawing | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExplorerContents:
+    """Everything that the page says. ``schemas`` has, for each, the episodes on the page and in the dataset."""
+
+    root_hash: str
+    #: None where the page's episodes have several numbers of steps, among ``lengths``; none of them is drawn then.
+    num_operations: int | None
+    lengths: tuple[int, ...]
+    schemas: Mapping[tuple[str, str], tuple[int, int]]
+    episodes: tuple[ShownEpisode, ...]
+    runs: tuple[RunMasses, ...] = ()
+    #: What a reader has to know about where this comes from and what is not in it.
+    notes: tuple[str, ...] = ()
+    #: The address of a report to link to.
+    report: str | None = None
+
+    @property
+    def num_in_dataset(self) -> int:
+        """The episodes of the dataset."""
+        return sum(there for _, there in self.schemas.values())
+
+
+def gather_explorer(
+    dataset: Dataset,
+    *,
+    experiment: Experiment | None = None,
+    runs: Sequence[str] = (),
+    episodes: Sequence[str] = (),
+    per_schema: int | None = None,
+    report: str | None = None,
+    factories: Mapping[str, EnvironmentFactory] | None = None,
+    progress: Progress = SILENT,
+) -> ExplorerContents:
+    """Gather a page; raises as :func:`vcrt_train.report.explorer.write_explorer` does."""
+    _require_one_choice(experiment, runs, episodes, per_schema)
+    chosen = [] if experiment is None else _runs(experiment, dataset, runs)
+    rows = {name: read_audit(dataset, name) for name in dataset.environments}
+    names = {name: [row["episode_id"] for row in some] for name, some in rows.items()}
+    schemas: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for environment, some in rows.items():
+        for row in some:
+            schemas[environment, row["schema"]].append(row["episode_id"])
+    wanted = (
+        _named(names, episodes, str(dataset.path))
+        if episodes
+        else _in_turn(schemas, per_schema or PER_SCHEMA)
+    )
+    num_operations = _common_length(dataset.manifest, wanted, rows)
+    drawn = drawn_steps(num_operations)
+    made = _that_fit(
+        dataset,
+        wanted,
+        rows,
+        drawn=drawn,
+        bytes_of_scores=_bytes_of_scores(experiment, len(chosen), dataset.manifest, drawn),
+        describe={name: _descriptions(name, factories, some) for name, some in rows.items()},
+    )
+    scored: list[RunMasses] = []
+    if experiment is not None and chosen:
+        slots = {
+            environment: {name: made[name].slots for name in some if name in made}
+            for environment, some in names.items()
+        }
+        scored = run_masses(experiment, chosen, slots, drawn=drawn is not None, progress=progress)
+    return ExplorerContents(
+        root_hash=dataset.manifest.root_hash,
+        num_operations=num_operations,
+        lengths=dataset.manifest.lengths,
+        schemas={
+            key: (sum(name in made for name in some), len(some)) for key, some in schemas.items()
+        },
+        episodes=tuple(made[name] for some in names.values() for name in some if name in made),
+        runs=tuple(scored),
+        notes=(
+            *_dataset_notes(dataset, num_operations, len(wanted), len(made)),
+            *_run_notes(experiment, scored, names),
+        ),
+        report=report,
+    )
+
+
+def _common_length(
+    manifest: Manifest, wanted: Sequence[str], rows: Mapping[str, Sequence[Mapping[str, str]]]
+) -> int | None:
+    """How many steps each of the wanted episodes has; None if not all have equally many."""
+    if manifest.num_operations is not None:
+        return manifest.num_operations
+    chosen = set(wanted)
+    lengths = {
+        episode_of_json(row["episode"], row["episode_id"]).num_operations
+        for some in rows.values()
+        for row in some
+        if row["episode_id"] in chosen
+    }
+    return lengths.pop() if len(lengths) == 1 else None
+
+
+def _require_one_choice(
+    experiment: Experiment | None,
+    runs: Sequence[str],
+    episodes: Sequence[str],
+    per_schema: int | None,
+) -> None:
+    """Raise :class:`VcrtError` where it is not clear what the page is to show."""
+    if per_schema is not None and per_schema < 1:
+        raise VcrtError(
+            "too few episodes of each schema", found=str(per_schema), expected="1 or more"
+        )
+    if per_schema is not None and episodes:
+        found = "names, and a number of each schema"
+        raise VcrtError("which episodes?", found=found, expected="one of them")
+    if runs and experiment is None:
+        expected = "an experiment with them"
+        raise VcrtError("runs of which experiment?", found=", ".join(runs), expected=expected)
+
+
+def _in_turn(names: Mapping[tuple[str, str], Sequence[str]], per_schema: int) -> list[str]:
+    """The first ``per_schema`` episodes of each schema, one of each schema at a time.
+
+    Whatever room there is, schemas then share it.
+    """
+    rounds = zip_longest(*(some[:per_schema] for some in names.values()))
+    return [name for some in rounds for name in some if name is not None]
+
+
+def _named(names: Mapping[str, Sequence[str]], wanted: Sequence[str], where: str) -> list[str]:
+    """The episodes of these names, each once; raises :class:`DatasetError` for one that is not in the dataset."""
+    known = [name for some in names.values() for name in some]
+    for name in wanted:
+        if name not in known:
+            near = get_close_matches(name, known, n=3, cutoff=0.0)
+            raise DatasetError(
+                f"no episode {name!r} in the dataset",
+                where=where,
+                expected=f"one of its {counted(len(known), 'episode')}, such as {', '.join(near)}",
+                remedy="`vcrt explore DATASET` without names takes the first of each schema",
+            )
+    return list(dict.fromkeys(wanted))
+
+
+def _runs(experiment: Experiment, dataset: Dataset, names: Sequence[str]) -> list[PlannedRun]:
+    planned = experiment.plan.root_hash
+    if planned != dataset.manifest.root_hash:
+        raise RunError(
+            "the experiment was planned on another dataset",
+            where=str(experiment.path),
+            found=f"root hash {planned}",
+            expected=f"root hash {dataset.manifest.root_hash}, that of {dataset.path}",
+            remedy=f"explore its own dataset: {experiment.plan.dataset}",
+        )
+    return chosen_runs(experiment, names)
+
+
+def _that_fit(
+    dataset: Dataset,
+    wanted: Sequence[str],
+    rows: Mapping[str, Sequence[Mapping[str, str]]],
+    *,
+    drawn: int | None,
+    bytes_of_scores: int,
+    describe: Mapping[str, Callable[[str], Describe]],
+) -> dict[str, ShownEpisode]:
+    """As many of the wanted episodes, in their order, as the page has room for; one at least."""
+    found = {row["episode_id"]: (name, row) for name, some in rows.items() for row in some}
+    made: dict[str, ShownEpisode] = {}
+    room, pictures = ROOM, set[Pairs]()
+    for name in wanted:
+        environment, row = found[name]
+        one = _made(dataset, row, describe[environment](name), drawn)
+        room -= len(embedded(one.shown).encode()) + bytes_of_scores
+        if one.drawing is not None and one.required not in pictures:
+            pictures.add(one.required)
+            room -= BYTES_OF_A_DRAWING
+        if room < 0 and made:
+            break
+        made[name] = one
+    return made
+
+
+def _made(
+    dataset: Dataset, row: Mapping[str, str], describe: Describe, drawn: int | None
+) -> ShownEpisode:
+    manifest = dataset.manifest
+    certified = certified_from_row(row, manifest.preset)
+    required = required_pairs(certified)
+    return ShownEpisode(
+        name=row["episode_id"],
+        shown=episode_json(certified, describe, is_drawn=drawn is not None),
+        slots=anonymise(certified, manifest.seed, manifest.record_form).slot_of_operation,
+        required=required,
+        drawing=None if drawn is None else drawing(drawn, required),
+    )
+
+
+def _bytes_of_scores(
+    experiment: Experiment | None, num_runs: int, manifest: Manifest, drawn: int | None
+) -> int:
+    """What the probabilities of one episode take on the page, at most."""
+    if experiment is None:
+        return 0
+    num_policies = num_runs * (1 + len(experiment.plan.config.schedule.checkpoints))
+    num_orders = 0 if drawn is None else factorial(drawn)
+    return num_policies * (num_orders * _A_PROBABILITY + 4 * max(manifest.lengths) + 96)
+
+
+def _descriptions(
+    environment: str,
+    factories: Mapping[str, EnvironmentFactory] | None,
+    rows: Sequence[Mapping[str, str]],
+) -> Callable[[str], Describe]:
+    """How steps of an episode, given its name, are described: by their signature if the environment is not here."""
+    episodes = {
+        row["episode_id"]: episode_of_json(row["episode"], row["episode_id"]).operations
+        for row in rows
+    }
+    try:
+        return description_of(factory_of(environment, factories), episodes)
+    except (UnknownNameError, UnavailableError):
+        return lambda _: lambda operation: operation.signature
+
+
+def _dataset_notes(
+    dataset: Dataset, num_operations: int | None, wanted: int, shown: int
+) -> list[str]:
+    try:
+        agreement = require_agreement(dataset)
+    except DatasetError as error:
+        notes = [
+            f"The agreement record is not this dataset's: {shown_text(error.what)}."
+            if (dataset.path / AGREEMENT).exists()
+            else "The dataset has not been verified: no replay was repeated by vcrt verify."
+        ]
+    else:
+        notes = [
+            f"Every replay was repeated in a fresh process: {agreement.agreed:,} of {agreement.replays:,} agree."
+        ]
+    if shown < wanted:
+        notes.append(
+            f"There is no room for {counted(wanted - shown, 'more episode')} that were asked for: name fewer."
+        )
+    notes += evidence_sentences(dataset.manifest.model_dump(mode="json")["counts"])
+    if num_operations is None:
+        notes.append(
+            "Orders are drawn where all episodes on the page have equally many steps: name such episodes to see them. "
+            "Every pair's evidence is here."
+        )
+    elif num_operations > MAX_DRAWN:
+        notes.append(
+            f"Orders of more than {MAX_DRAWN} steps are too many to be drawn; every pair's evidence is here."
+        )
+    return notes
+
+
+def _run_notes(
+    experiment: Experiment | None,
+    scored: Sequence[RunMasses],
+    names: Mapping[str, Sequence[str]],
+) -> list[str]:
+    if experiment is None:
+        return []
+    if not scored:
+        return ["No run of the experiment is finished, so no probability is shown."]
+    seeds = sorted({one.run.seed for one in scored})
+    masses = [mass for one in scored for some in one.masses.values() for mass in some]
+    exact = "Probabilities are exact"
+    if any(mass.standard_error is not None for mass in masses):
+        exact = "Greedy answers are exact, probabilities of all legal orders are estimates with a standard error"
+    notes = [
+        f"{exact}, of {counted(len(scored), 'run')} (seed {', '.join(map(str, seeds))}) of "
+        f"{len(experiment.plan.runs)} that were planned."
+    ]
+    agreement = recorded_agreement(experiment, scored, names)
+    if agreement is None:
+        folds = ", ".join(dict.fromkeys(label(one.run.held_out) for one in scored))
+        notes.append(
+            "No evaluation is recorded both in the experiment's ledger and in the one beside the dataset. What a run "
+            f"holds out ({folds}) stays closed: such episodes are shown without probabilities."
+        )
+    elif agreement[0]:
+        compared, agreed = agreement
+        notes.append(
+            f"The evaluation recorded {counted(compared, 'greedy answer')} to the held-out episodes here; "
+            f"{agreed:,} are the same, asked again for this page."
+        )
+    return notes

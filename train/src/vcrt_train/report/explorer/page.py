@@ -1,0 +1,146 @@
+"""Render the explorer's page: the gathered contents as JSON, a script and a style of our own, and no address.
+
+The Content-Security-Policy names the digests of the one script and the one style, and allows nothing else, so that even
+a text that got out of its place could do nothing. Equal contents give equal bytes.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from hashlib import sha256
+from importlib.resources import files
+
+from markupsafe import Markup
+
+from vcrt.hashing import Json
+from vcrt.orders import all_orders, order_columns
+from vcrt.printable import counted
+from vcrt.words.certificate_words import order_text
+from vcrt_train.report.explorer.contents import ExplorerContents
+from vcrt_train.report.explorer.episodes import drawing_name, embedded
+from vcrt_train.report.explorer.geometry import Point, drawn_steps, faces, swaps
+from vcrt_train.report.explorer.masses import Mass, RunMasses
+from vcrt_train.report.table import template
+from vcrt_train.report.wording import counted_range, label
+
+#: Where the page's parts lie. The scripts are put together in this order.
+ASSETS = "vcrt_train.report.explorer.assets"
+SCRIPTS = (
+    "elements.js",
+    "state.js",
+    "steps.js",
+    "relations.js",
+    "solid.js",
+    "partial_order.js",
+    "training.js",
+    "main.js",
+)
+#: Probabilities are written as whole millionths.
+MILLION = 1_000_000
+
+
+def render_explorer(contents: ExplorerContents) -> str:
+    """The HTML of the page."""
+    script = '(() => {\n"use strict";\n' + "\n".join(map(_asset, SCRIPTS)) + "})();\n"
+    style = _asset("explorer.css")
+    return template(ASSETS, "explorer.html.jinja").render(
+        policy=f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; "
+        "base-uri 'none'; form-action 'none'",
+        script=Markup(script),
+        style=Markup(style),
+        data=Markup(embedded(page_json(contents))),
+        subtitle=_subtitle(contents),
+        notes=contents.notes,
+        report=contents.report,
+        root_hash=contents.root_hash,
+        has_runs=bool(contents.runs),
+        is_drawn=drawn_steps(contents.num_operations) is not None,
+    )
+
+
+def page_json(contents: ExplorerContents) -> dict[str, Json]:
+    """What the page's script is given."""
+    n = drawn_steps(contents.num_operations)
+    drawings = {drawing_name(one.required): one.drawing for one in contents.episodes}
+    return {
+        "n": contents.num_operations,
+        "orders": [] if n is None else [order_text(order) for order in all_orders(n)],
+        "swaps": [] if n is None else [list(swap) for swap in swaps(n)],
+        "faces": [] if n is None else [list(face) for face in faces(n)],
+        "drawings": {
+            name: {
+                "turns": drawn.turns,
+                "points": [_point(point) for point in drawn.points],
+                "apart": [_point(point) for point in drawn.apart],
+            }
+            for name, drawn in sorted(drawings.items())
+            if drawn is not None
+        },
+        "schemas": [
+            {
+                "environment": environment,
+                "environmentLabel": label(environment),
+                "schema": schema,
+                "shown": shown,
+                "total": total,
+            }
+            for (environment, schema), (shown, total) in contents.schemas.items()
+        ],
+        "runs": [_run(run) for run in contents.runs],
+        "episodes": [
+            {**one.shown, "runs": [_said_of(one.name, run) for run in contents.runs]}
+            for one in contents.episodes
+        ],
+    }
+
+
+def _run(scored: RunMasses) -> dict[str, Json]:
+    run = scored.run
+    return {
+        "name": run.name,
+        "method": label(run.method),
+        "methodName": run.method,
+        "heldOut": run.held_out,
+        "heldOutLabel": label(run.held_out),
+        "seed": run.seed,
+        "updates": list(scored.updates),
+    }
+
+
+def _said_of(name: str, scored: RunMasses) -> dict[str, Json]:
+    """What an episode is to a run, and what the run says to it after each update."""
+    masses = [_mass(mass) for mass in scored.masses.get(name, ())]
+    return {"role": scored.roles[name], "masses": masses}
+
+
+def _mass(mass: Mass) -> dict[str, Json]:
+    return {
+        "p": [round(MILLION * p) for p in mass.probabilities],
+        "z": round(MILLION * mass.legal),
+        "lost": round(MILLION * mass.malformed),
+        "greedy": None
+        if mass.answer is None or not mass.probabilities
+        else order_columns(len(mass.answer))[mass.answer],
+        "answer": None if mass.answer is None else order_text(mass.answer),
+        "passes": mass.passes,
+        "error": None if mass.standard_error is None else round(MILLION * mass.standard_error),
+    }
+
+
+def _point(point: Point) -> list[Json]:
+    return [round(x, 4) + 0.0 for x in point]
+
+
+def _subtitle(contents: ExplorerContents) -> str:
+    shown, total = len(contents.episodes), contents.num_in_dataset
+    all_of_them = f"all {total:,} episodes"
+    of = all_of_them if shown == total else f"{shown:,} of {counted(total, 'episode')}"
+    return f"{of} of the dataset, {counted_range(contents.lengths, 'step')} each"
+
+
+def _asset(name: str) -> str:
+    return files(ASSETS).joinpath(name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{b64encode(sha256(text.encode('utf-8')).digest()).decode('ascii')}'"

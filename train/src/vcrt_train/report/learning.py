@@ -1,0 +1,111 @@
+"""Say how soon methods learn: the native reward of the orders that they draw while they train, by quarters of training.
+
+All methods of a plan draw equally many orders, and runs of one fold and seed see the same records in the same order.
+So the mean over a whole training compares how often what they draw passes, and how soon. Not covered: the curves
+(:mod:`vcrt_train.report.curve_figures`), and what is reached in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from vcrt_train.protocol.crossed import runs_interval
+from vcrt_train.protocol.statistics import FloatArray, Interval
+from vcrt_train.report.analysis import Analysis
+from vcrt_train.report.cells import MISSING
+from vcrt_train.report.contents import ReportContents
+from vcrt_train.report.curve_figures import last_update
+from vcrt_train.report.table import Cell, Table
+from vcrt_train.report.wording import interval_text, label, percent, points
+
+PARTS = 4
+REWARD = "mean_reward"
+OVER_RUNS = "95% over runs"
+
+#: ``[PARTS + 1]`` by fold and seed: the mean of each part of a run's training, and of all of it.
+Rewards = Mapping[str, Mapping[int, FloatArray]]
+
+
+def part_ends(contents: ReportContents) -> list[int]:
+    """The last update of each part."""
+    last = last_update(contents)
+    return [last * part // PARTS for part in range(1, PARTS + 1)]
+
+
+def rewards_of(contents: ReportContents, method: str) -> Rewards:
+    """The rewards of a method's runs; empty if one of them has not logged every update's."""
+    ends = part_ends(contents)
+    found: dict[str, dict[int, FloatArray]] = {}
+    for fold in contents.folds:
+        for seed, run in contents.runs_of(method, fold).items():
+            rewards = np.array([row.get(REWARD, np.nan) for row in run.curve])
+            if rewards.size != ends[-1] or ends[0] == 0 or not np.isfinite(rewards).all():
+                return {}
+            parts = [*np.split(rewards, ends[:-1]), rewards]
+            found.setdefault(fold, {})[seed] = np.array([part.mean() for part in parts])
+    return found
+
+
+def difference(first: Rewards, second: Rewards) -> Interval | None:
+    """The macro difference over whole trainings of runs on the same folds; None if a fold has no seed of both."""
+    seeds = {fold: [seed for seed in first[fold] if seed in second[fold]] for fold in first}
+    if not all(seeds.values()):
+        return None
+    return runs_interval(
+        {
+            fold: [first[fold][seed][-1] - second[fold][seed][-1] for seed in paired]
+            for fold, paired in seeds.items()
+        },
+        seeds=seeds,
+    )
+
+
+def learning_table(analysis: Analysis) -> Table | None:
+    """Each method's rewards, and what the method under study has more; None where no method has logged all of them."""
+    contents = analysis.contents
+    of = {method: rewards_of(contents, method) for method in contents.methods}
+    complete = {method: found for method, found in of.items() if set(found) == set(contents.folds)}
+    if not complete:
+        return None
+    ends = part_ends(contents)
+    begins = [1, *(end + 1 for end in ends[:-1])]
+    studied = complete.get(analysis.method or "")
+    columns = (
+        "Method",
+        *(f"{begin} to {end}" for begin, end in zip(begins, ends, strict=True)),
+        "All updates",
+    )
+    against: tuple[str, ...] = ()
+    if studied is not None and len(complete) > 1:
+        against = (f"{label(analysis.method or '')} minus it", OVER_RUNS)
+    rows: list[tuple[Cell, ...]] = []
+    for method, found in complete.items():
+        means = np.mean(
+            [np.mean([*by_seed.values()], axis=0) for by_seed in found.values()], axis=0
+        )
+        cells: tuple[Cell, ...] = (label(method), *(percent(float(mean)) for mean in means))
+        if against and studied is not None:
+            cells += _difference_cells(None if found is studied else difference(studied, found))
+        rows.append(cells)
+    return Table(
+        name="learning",
+        title="Native reward of the orders drawn while training (%), by updates",
+        columns=(*columns, *against),
+        rows=tuple(rows),
+        note=(
+            "Of the policy that draws them, before each update's first step, on source items; a mean over runs, then "
+            "over folds with equal weight. All methods draw equally many, so the mean over all updates says how often "
+            "they pass, and how soon; the held-out pass rates say the end. Differences are in points, over all "
+            "updates, of the seeds that both have, with a t interval for new runs: of the seeds' means over folds or, "
+            "where folds have other seeds, with their deviations added. A single run has none."
+        ),
+    )
+
+
+def _difference_cells(interval: Interval | None) -> tuple[Cell, Cell]:
+    if interval is None:
+        return "", ""
+    text = interval_text(interval) if interval.over_runs else MISSING
+    return points(interval.estimate), text

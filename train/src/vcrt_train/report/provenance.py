@@ -1,0 +1,283 @@
+"""Make the tables about what the results rest on: data construction, cross-checks, plan, opening and versions.
+
+``contents.dataset`` is read in the form of a dataset's manifest (``counts``, ``conformance``, ``versions`` and so on).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, get_args
+
+from vcrt.certification.relations import RelationType
+from vcrt.words.evidence_words import evidence_sentences
+from vcrt_train.protocol.search import RANGES, Search, SearchCheck
+from vcrt_train.protocol.statistics import proportion_interval
+from vcrt_train.report import paper
+from vcrt_train.report.anonymity import anonymity_table
+from vcrt_train.report.contents import ReportContents
+from vcrt_train.report.table import Table
+from vcrt_train.report.wording import label
+from vcrt_train.training.methods import method
+
+#: The table that is not the same each time.
+CLOCKS = "clocks"
+
+
+def provenance_tables(contents: ReportContents) -> tuple[Table, ...]:
+    """Everything about the data, the plan and the versions, in the order in which it is shown."""
+    return (
+        construction_table(contents),
+        fold_table(contents),
+        exclusion_table(contents),
+        cross_check_table(contents),
+        *(() if contents.anonymity is None else (anonymity_table(contents.anonymity),)),
+        plan_table(contents),
+        *(() if contents.search is None else (search_table(contents.search, contents.plan),)),
+        opening_table(contents),
+        clock_table(contents),
+        version_table(contents),
+    )
+
+
+def construction_table(contents: ReportContents) -> Table:
+    """Candidates, episodes, replays, legal orders and relations of each schema, and their totals."""
+    kinds = [
+        kind
+        for kind in get_args(RelationType)
+        # A column of its own, only where outputs are observed.
+        if kind != "observes" or any(c["relations"].get(kind) for _, _, c in _schemas(contents))
+    ]
+    numbers = [_numbers(counts, kinds) for _, _, counts in _schemas(contents)]
+    totals = [
+        None if None in column else sum(map(int, column)) for column in zip(*numbers, strict=True)
+    ]
+    names = [(label(environment), schema) for environment, schema, _ in _schemas(contents)]
+    sampled = evidence_sentences(contents.dataset["counts"])
+    _, episodes, replays, legal, *_ = totals
+    how = " ".join(sampled) or (
+        f"Every order of every frozen episode was replayed by itself: {_per(replays, episodes)} orders an "
+        f"episode, {_per(legal, episodes)} of them legal (the paper: {paper.LEGAL_ORDERS_PER_EPISODE} of "
+        f"{paper.ORDERS_PER_EPISODE})."
+    )
+    return Table(
+        name="construction",
+        title="Frozen episodes",
+        columns=(
+            *("Environment", "Schema", "Candidates", "Episodes"),
+            "Sequences replayed" if sampled else "Orders replayed",
+            *("Legal orders", *(kind.capitalize() for kind in kinds)),
+        ),
+        rows=tuple(
+            (*name, *("not counted" if number is None else number for number in row))
+            for name, row in zip((*names, ("All", "")), (*numbers, totals), strict=True)
+        ),
+        note=f"{how} The last {'four' if len(kinds) == 4 else 'three'} columns count certified relations.",
+    )
+
+
+def _numbers(counts: Mapping[str, Any], kinds: Sequence[str]) -> list[int | None]:
+    """Of a schema, as the columns are; None if its legal orders are not counted."""
+    relations = (counts["relations"].get(kind, 0) for kind in kinds)
+    return [
+        *(counts["candidates"], counts["episodes"], _replayed(counts), counts["legal_orders"]),
+        *relations,
+    ]
+
+
+def _replayed(counts: Mapping[str, Any]) -> int:
+    """Orders, or, where not every order was replayed, the sequences that were."""
+    return int(counts["evidence"]["sequences"] if "evidence" in counts else counts["orders"])
+
+
+def fold_table(contents: ReportContents) -> Table:
+    """Source environments, episodes and replays of each fold beside the paper's."""
+    episodes, replays = Counter[str](), Counter[str]()
+    for environment, _, counts in _schemas(contents):
+        episodes[environment] += counts["episodes"]
+        replays[environment] += _replayed(counts)
+    rows = []
+    for fold in contents.folds:
+        sources = [name for name in episodes if name != fold]
+        rows.append(
+            (
+                label(fold),
+                " + ".join(map(label, sources)),
+                sum(episodes[name] for name in sources),
+                sum(replays[name] for name in sources),
+                contents.frozen[fold].held_out_passes.size,
+                *(paper.SOURCE_EPISODES, paper.SOURCE_REPLAYS),
+            )
+        )
+    aside = ("Episodes (paper)", "Replays (paper)")
+    return Table(
+        name="folds",
+        title="Leave-one-environment-out folds",
+        columns=("Held out", "Sources", "Source episodes", "Replays", "Held-out items", *aside),
+        rows=tuple(rows),
+        note="A part of the source episodes is kept from training and measures source retention.",
+        aside=frozenset(aside),
+    )
+
+
+def exclusion_table(contents: ReportContents) -> Table:
+    """Candidates that were not frozen, by kind."""
+    rows = tuple(
+        (label(environment), schema, kind, number, f"{100 * number / counts['candidates']:.2f}%")
+        for environment, schema, counts in _schemas(contents)
+        for kind, number in sorted(counts["exclusions"].items())
+    )
+    return Table(
+        name="exclusions",
+        title="Excluded candidates",
+        columns=("Environment", "Schema", "Kind", "Candidates", "Share"),
+        rows=rows,
+        note="Excluded candidates carry no label. Schemas without a row excluded none.",
+    )
+
+
+def cross_check_table(contents: ReportContents) -> Table:
+    """Second opinions and the agreement gate: comparisons, agreements, and the rate of disagreement."""
+    checks = [
+        (label(environment), checker, counts["checked"], counts["agreed"])
+        for environment, checkers in contents.dataset["conformance"].items()
+        for checker, counts in checkers.items()
+    ]
+    again = (contents.agreement["replays"], contents.agreement["agreed"])
+    checks.append(("All", "replayed again in fresh processes", *again))
+    return Table(
+        name="cross-checks",
+        title="Cross-checks",
+        columns=("Environment", "Checker", "Checked", "Agreed", "Disagreement (%)", "95% interval"),
+        rows=tuple((*check, *_disagreement(check[2], check[3])) for check in checks),
+        note=(
+            "Exact binomial (Clopper-Pearson) intervals, which treat comparisons as independent. In the paper the "
+            "agreement of replays is 100%."
+        ),
+    )
+
+
+def _disagreement(checked: int, agreed: int) -> tuple[str, str]:
+    if checked == 0:
+        return "n/a", "n/a"
+    low, high = proportion_interval(checked - agreed, checked)
+    return f"{100 * (checked - agreed) / checked:.4f}", f"[{100 * low:.4f}, {100 * high:.4f}]"
+
+
+def plan_table(contents: ReportContents) -> Table:
+    """The frozen plan, one row for each setting, and the hashes of plan and dataset, each once."""
+    root_hash = contents.dataset["root_hash"]
+    rows = [("plan hash", contents.plan_hash), ("dataset root hash", root_hash)]
+    rows += [row for row in _leaves(contents.plan) if row != ("root_hash", root_hash)]
+    return Table(
+        name="plan",
+        title="Plan",
+        columns=("Setting", "Value"),
+        rows=tuple(rows),
+        note="Frozen before the first run.",
+    )
+
+
+def opening_table(contents: ReportContents) -> Table:
+    """Whether the held-out evaluation was opened again, and why."""
+    return Table(
+        name="opening",
+        title="Opening of the held-out evaluation",
+        columns=("Fact", "Value"),
+        rows=tuple(row for row in _leaves(contents.opening) if row[0] != "opened_at"),
+        note="Evaluation opens once, after every run of the plan has reached its last update.",
+    )
+
+
+def clock_table(contents: ReportContents) -> Table:
+    """What clocks said: the moment of the opening and the processor time of training, beside the paper's.
+
+    The only table that is not the same each time the experiment is repeated.
+    """
+    known = [run.cpu_seconds for run in contents.runs if run.cpu_seconds is not None]
+    hours = f"{sum(known) / 3600:.2f} CPU hours" if len(known) == len(contents.runs) else None
+    return Table(
+        name=CLOCKS,
+        title="What clocks said",
+        columns=("Fact", "Here", "Paper"),
+        rows=(
+            ("Held-out evaluation opened", str(contents.opening.get("opened_at", "n/a")), "n/a"),
+            ("Training of all runs", hours or "not recorded", f"{paper.GPU_HOURS:.2f} GPU hours"),
+        ),
+        note=(
+            "Processor time of the processes that finished the runs; what an interrupted run had used before is not in "
+            "it. This table differs from repetition to repetition; the others do not."
+        ),
+    )
+
+
+def search_table(search: Search, plan: Mapping[str, Any]) -> Table:
+    """Every trial of the search that the plan was made with, the chosen ones marked."""
+    check = plan.get("search_check")
+    chosen = {(m, fold): search.best(m, fold) for m in search.methods for fold in search.held_out}
+    rows = [
+        (
+            *(label(trial.method), label(trial.held_out), trial.number),
+            *(
+                f"{trial.settings[name]:.3g}" if name in method(trial.method).settings else "-"
+                for name in RANGES
+            ),
+            "diverged" if trial.diverged else f"{100 * trial.pass_rate:.2f}",
+            f"{trial.orbit_mass:.4f}",
+            "chosen" if chosen[trial.method, trial.held_out] == trial else "",
+        )
+        for trial in search.trials
+    ]
+    return Table(
+        name="search",
+        title="What was tried before, on source items alone",
+        columns=(
+            *("Method", "Held out", "Trial", "Learning rate", "Alpha", "Margin", "Mu"),
+            *("Pass rate (%)", "Orbit mass", "Verdict"),
+        ),
+        rows=tuple(rows),
+        note=search.in_words(None if check is None else SearchCheck.model_validate(check)),
+    )
+
+
+def version_table(contents: ReportContents) -> Table:
+    """Verifier, canonicalizer, adapter and library versions of each environment."""
+    return Table(
+        name="versions",
+        title="Versions behind the verdicts",
+        columns=("Environment", "Part", "Version"),
+        rows=tuple(
+            (label(environment), *row)
+            for environment, versions in contents.dataset["versions"].items()
+            for row in _leaves(versions)
+        ),
+    )
+
+
+def _schemas(contents: ReportContents) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    for environment, schemas in contents.dataset["counts"].items():
+        for schema, counts in schemas.items():
+            yield environment, schema, counts
+
+
+def _per(total: int | None, number: int | None) -> str:
+    """``total / number`` without needless decimals."""
+    return f"{total / number:g}" if total and number else "0"
+
+
+def _leaves(value: object, path: str = "") -> Iterator[tuple[str, str]]:
+    """The leaves of nested mappings as text, with their dotted paths; a sequence of plain values is one leaf."""
+    if isinstance(value, Sequence) and any(isinstance(inner, Mapping | list) for inner in value):
+        value = {str(index): inner for index, inner in enumerate(value)}
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, _text(value)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_text, value))
+    named = {True: "yes", False: "no", None: "none"}
+    return named[value] if isinstance(value, bool | None) else str(value)

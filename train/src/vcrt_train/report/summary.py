@@ -1,0 +1,297 @@
+"""Say what the numbers say, in sentences: no claim without its interval, and unfavourable results first-class.
+
+The sentences are functions of the analysis alone. A difference counts as established only if the interval over runs and
+items lies on one side of zero; a single run establishes none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vcrt.printable import counted, listed, printable
+from vcrt_train.report import paper
+from vcrt_train.report.analysis import Analysis
+from vcrt_train.report.conclusions import (
+    ablation_signs,
+    bound_sentences,
+    resolves_guardrail,
+    within_guardrail,
+)
+from vcrt_train.report.contents import ReportContents
+from vcrt_train.report.estimates import FROZEN, Comparison, Estimate
+from vcrt_train.report.published import against_paper, sign_sentences
+from vcrt_train.report.task import is_papers_task
+from vcrt_train.report.wording import (
+    counted_range,
+    decisive_text,
+    interval_text,
+    label,
+    percent,
+    points,
+)
+
+OTHER_TASK = (
+    "An item asks something else here than in the paper: its values are shown for orientation, and signs are not "
+    "compared."
+)
+SAME = "every item scored the same"
+
+
+def summary(analysis: Analysis) -> list[str]:
+    """The report in sentences: what marks it, then the headline."""
+    return [
+        *warning_lines(analysis.contents),
+        *_headline(analysis),
+        *_against_frozen(analysis),
+        *bound_sentences(analysis),
+        *_ablations(analysis),
+        *sign_sentences(analysis),
+        *_retention(analysis),
+        *_scope(analysis),
+        *_openings(analysis.contents.opening),
+    ]
+
+
+def warning_lines(contents: ReportContents) -> list[str]:
+    """What marks the whole report, each line by itself."""
+    return [f"WARNING: {printable(line)}" for line in contents.warnings]
+
+
+def verdict(estimate: Estimate) -> str:
+    """What the interval over runs and items says of a difference, and the paper's where that says more."""
+    if estimate.is_nothing:
+        return SAME
+    if not estimate.runs_and_items.over_runs:
+        return "a single run does not show how runs differ, so the difference is not established beyond it"
+    side = "above" if (estimate.sign or estimate.items.sign) > 0 else "below"
+    if estimate.sign:
+        return f"the interval over runs and items lies {side} zero"
+    if not estimate.items.sign:
+        return "both intervals include zero, so these runs do not tell the two apart"
+    return (
+        f"the bootstrap over items lies {side} zero but the interval over runs and items includes it, "
+        "so the difference is not established beyond these runs"
+    )
+
+
+def _headline(analysis: Analysis) -> list[str]:
+    headline = analysis.headline
+    if analysis.method is None:
+        return [f"{paper.METHOD} is not among the runs: there is no headline difference."]
+    if headline is None or headline.macro is None:
+        return ["No baseline was run on every fold: there is no headline difference."]
+    method, minus = label(headline.method), label(headline.minus)
+    rates = {r.method: r.macro for r in analysis.results}
+    first, second = rates[headline.method], rates[headline.minus]
+    folds = counted(len(analysis.folds), "held-out fold")
+    lines = []
+    if first is not None and second is not None:
+        lines.append(
+            f"{method} passes {percent(first.value):.2f}% of held-out items "
+            f"({_over_runs(first, signed=False)}) and {minus}, the strongest baseline, {percent(second.value):.2f}% "
+            f"{decisive_text(second.runs_and_items, signed=False)}, each the macro mean of {folds}."
+        )
+    lines.append(
+        f"The paired difference is {points(headline.macro.value)} points "
+        f"({_both(headline.macro)}): {verdict(headline.macro)}."
+    )
+    lines.append(_by_fold(headline))
+    lines += against_paper(headline) if is_papers_task(analysis.contents) else [OTHER_TASK]
+    return lines
+
+
+def _by_fold(comparison: Comparison) -> str:
+    parts = [
+        f"{points(e.value)} on {label(fold)} {_interval(e)}" for fold, e in comparison.folds.items()
+    ]
+    text = f"By fold, with intervals over runs and items: {listed(parts)}. {_negative(comparison)}."
+    shares = comparison.shares
+    # A share means something only where there is a difference and no fold takes away from it.
+    if (
+        comparison.macro
+        and comparison.macro.sign
+        and shares
+        and min(s.value for s in shares.values()) >= 0
+    ):
+        fold = max(shares, key=lambda name: shares[name].value)
+        value, both = shares[fold].value, shares[fold].runs_and_items
+        text += (
+            f" {label(fold)} makes {100 * value:.0f}% of the macro difference "
+            f"[{100 * both.low:.0f}, {100 * both.high:.0f}]."
+        )
+    return text
+
+
+def _interval(difference: Estimate) -> str:
+    """The interval over runs and items of a difference, with a word where nothing differs."""
+    words = f" as {SAME}" if difference.is_nothing else ""
+    return f"{decisive_text(difference.runs_and_items)}{words}"
+
+
+def _over_runs(estimate: Estimate, *, signed: bool = True) -> str:
+    if not estimate.runs_and_items.over_runs:
+        return "a single run, so no interval over runs"
+    return (
+        f"95% interval over runs and items {decisive_text(estimate.runs_and_items, signed=signed)}"
+    )
+
+
+def _both(difference: Estimate) -> str:
+    return (
+        f"{_over_runs(difference)}, percentile bootstrap over items, as in the paper, "
+        f"{interval_text(difference.items)}"
+    )
+
+
+def _negative(comparison: Comparison) -> str:
+    number, total = comparison.num_negative, comparison.num_comparisons
+    verb = "is" if 1 in (number, total) else "are"
+    return f"{number} of {counted(total, 'fold-by-run comparison')} {verb} negative"
+
+
+def _against_frozen(analysis: Analysis) -> list[str]:
+    comparison = analysis.comparisons.get(FROZEN)
+    if comparison is None or comparison.macro is None:
+        return []
+    return [
+        f"The frozen backbone passes {percent(analysis.frozen_macro.value):.2f}% (95% interval over items "
+        f"{interval_text(analysis.frozen_macro.runs_and_items, signed=False)}); training with "
+        f"{label(comparison.method)} changes that by {points(comparison.macro.value)} points "
+        f"(95% interval over runs and items {_interval(comparison.macro)})."
+    ]
+
+
+def _ablations(analysis: Analysis) -> list[str]:
+    skipped = (FROZEN, *paper.BASELINES)
+    lines = [
+        f"{label(c.method)} minus {label(name)}: {points(c.macro.value)} points "
+        f"({_both(c.macro)}); {verdict(c.macro)}; {_negative(c)}."
+        for name, c in analysis.comparisons.items()
+        if c.macro is not None and not any(paper.same_name(name, other) for other in skipped)
+    ]
+    return lines + _criterion(analysis)
+
+
+def _criterion(analysis: Analysis) -> list[str]:
+    """The paper's prespecified criterion on its ablations, where all of them were run."""
+    signs = ablation_signs(analysis)
+    if len(signs) < len(paper.MECHANISM_TABLE):
+        return []
+    words = {1: "it is lower for", -1: "higher for", 0: "not determined for"}
+    found = {wanted: [label(m) for m, sign in signs.items() if sign == wanted] for wanted in words}
+    parts = [f"{words[wanted]} {listed(names)}" for wanted, names in found.items() if names]
+    met = "met" if len(found[1]) == len(signs) else "not met"
+    return [
+        f"The paper's criterion that every ablation decreases the macro is {met} here ({', '.join(parts)}); "
+        "in the paper it is not met."
+    ]
+
+
+def _retention(analysis: Analysis) -> list[str]:
+    """The guardrail where there are items enough to see it, and where there are not."""
+    items = {fold: analysis.num_retention_items(fold) for fold in analysis.folds}
+    fine = [fold for fold in items if resolves_guardrail(items[fold])]
+    coarse = [fold for fold in items if fold not in fine]
+    lines = []
+    if fine:
+        value, lowest = _lowest_run(analysis, fine)
+        verdict = "held" if within_guardrail(value) else "broken"
+        lines.append(
+            f"{_guardrail_on(fine if coarse else [])} is {verdict}: {lowest}.{_broken_by(analysis, fine)}"
+        )
+    if coarse:
+        number = counted_range([items[fold] for fold in coarse], "item")
+        lines.append(
+            f"{_guardrail_on(coarse if fine else [])} is not resolvable ({number}), since one item is more than "
+            f"{paper.RETENTION_GUARDRAIL:.0f} points: {_lowest_run(analysis, coarse)[1]}."
+        )
+    return lines
+
+
+def _guardrail_on(folds: list[str]) -> str:
+    where = f" with {listed([label(fold) for fold in folds])} held out" if folds else ""
+    return f"The guardrail of {paper.RETENTION_GUARDRAIL:.0f} points on source decline{where}"
+
+
+def _broken_by(analysis: Analysis, folds: list[str]) -> str:
+    """Which methods have runs beyond the guardrail, and how many."""
+    parts = []
+    for result in analysis.results:
+        by_seed = [runs for fold, runs in result.run_retention.items() if fold in folds]
+        held = [within_guardrail(run.estimate) for runs in by_seed for run in runs.values()]
+        if not all(held):
+            number = f"{held.count(False)} of {counted(len(held), 'run')}"
+            parts.append(f"{number} of {label(result.method)}")
+    return f" It is broken by {listed(parts)}." if parts else ""
+
+
+def _lowest_run(analysis: Analysis, folds: list[str]) -> tuple[float, str]:
+    """The largest decline of a single run on some folds, and its words."""
+    change, result, fold, seed = analysis.largest_decline(folds)
+    mean = result.retention[fold]
+    return change.estimate, (
+        f"the lowest run changes by {points(change.estimate)} points ({label(result.method)} with {label(fold)} held "
+        f"out, seed {seed}, 95% interval over items {interval_text(change)}; the mean of its runs on that fold is "
+        f"{points(mean.value)} points, 95% interval over runs and items {_interval(mean)})"
+    )
+
+
+def _scope(analysis: Analysis) -> list[str]:
+    """What the intervals are about, what was not checked, and how the second replay came out."""
+    lines = []
+    if any(len(runs) == 1 for r in analysis.results for runs in r.run_rates.values()):
+        lines.append(
+            "Some methods have a single run on a fold: there is no interval over runs there, and no sign is determined."
+        )
+    partial = [label(r.method) for r in analysis.results if r.macro is None]
+    if partial:
+        lines.append(f"Not every fold was run for {listed(partial)}: no macro is given for them.")
+    contents = analysis.contents
+    sizes = {label(fold): (len(of), len(set(of))) for fold, of in contents.sources.items()}
+    shared = [
+        f"{counted(items, 'item')} of {fold} from {counted(sources, 'source')}"
+        for fold, (items, sources) in sizes.items()
+        if 1 < sources < items
+    ]
+    if shared:
+        lines.append(
+            f"Held-out items share sources: {listed(shared)}. Intervals count the items of one source as one cluster; "
+            "the paper's bootstrap treats items as independent and is too narrow to the degree that they are alike."
+        )
+    alone = [fold for fold, (_, sources) in sizes.items() if sources == 1]
+    if alone:
+        lines.append(
+            f"All held-out items of {listed(alone)} come from one source: the intervals there are about it alone."
+        )
+    disagreed = contents.agreement["replays"] - contents.agreement["agreed"]
+    return [
+        *lines,
+        *map(printable, contents.remarks),
+        f"{disagreed:,} of {counted(contents.agreement['replays'], 'replay')} came out otherwise "
+        "when the whole dataset was replayed again.",
+    ]
+
+
+def _openings(opening: Mapping[str, Any]) -> list[str]:
+    """What makes the opening less than the first and only one."""
+    lines = []
+    if others := opening.get("by_other_plans"):
+        lines.append(
+            f"The held-out folds of this dataset were opened {counted(others, 'time')} by other plans, whose scores "
+            "may have been known when this plan was made."
+        )
+    if copies := opening.get("by_copies"):
+        lines.append(
+            f"The ledger beside the dataset records {counted(copies, 'opening')} of this plan that the experiment's "
+            "own ledger does not: a copy of the experiment was opened, or rows were taken out of its ledger."
+        )
+    if opening.get("unknown_to_dataset"):
+        lines.append(
+            "The ledger beside the dataset does not record this opening: it was removed or replaced, or the dataset is "
+            "a copy, so openings by other plans are not known."
+        )
+    if opening.get("reopened"):
+        reason = printable(str(opening.get("reason") or "no reason was recorded"))
+        lines.append(f"The held-out evaluation was opened more than once: {reason}.")
+    return lines

@@ -1,0 +1,156 @@
+"""Hold a small table, and render it four ways: terminal, plain text, CSV and HTML.
+
+All renderings show the same text for a cell. Text from outside (schema names, messages) is inert in each of them:
+control characters are written as escapes, terminal markup and HTML are not interpreted.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from typing import TypeAlias
+
+import rich.table
+from jinja2 import Environment, StrictUndefined, Template
+from markupsafe import Markup
+from rich.text import Text
+
+from vcrt.printable import counted, printable
+
+Cell: TypeAlias = str | int | float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """Rows under columns. ``name`` is the stem of its file; ``note`` says what a reader must know to read it.
+
+    Columns named in ``aside`` are shown beside the others for orientation and are set back visually.
+    """
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+    aside: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(
+                    f"table {self.name!r}: {counted(len(self.columns), 'column')}, row {row!r}"
+                )
+
+
+def cell_text(cell: Cell) -> str:
+    """The text of a cell in every rendering: floats with two decimals, control characters as escapes."""
+    return printable(f"{cell:.2f}" if isinstance(cell, float) else str(cell))
+
+
+def to_rich(table: Table) -> rich.table.Table:
+    """The table for a terminal."""
+    drawn = rich.table.Table(
+        title=Text(cell_text(table.title)),
+        caption=Text(cell_text(table.note)) if table.note else None,
+        title_justify="left",
+        caption_justify="left",
+    )
+    for index, column in enumerate(table.columns):
+        drawn.add_column(
+            Text(cell_text(column)),
+            justify="right" if is_numeric(table, index) else "left",
+            style="dim" if column in table.aside else None,
+            overflow="fold",
+            no_wrap=index == 0,
+        )
+    for row in table.rows:
+        drawn.add_row(*(Text(cell_text(cell)) for cell in row))
+    return drawn
+
+
+def without_aside(table: Table) -> Table:
+    """The table without the columns that are beside the others for orientation only."""
+    kept = [i for i, column in enumerate(table.columns) if column not in table.aside]
+    return _columns_of(table, kept)
+
+
+def only_aside(table: Table) -> Table:
+    """The first column and those that are beside the others for orientation only."""
+    kept = [i for i, column in enumerate(table.columns) if i == 0 or column in table.aside]
+    return _columns_of(table, kept)
+
+
+def _columns_of(table: Table, indices: Sequence[int]) -> Table:
+    columns = tuple(table.columns[i] for i in indices)
+    return replace(
+        table,
+        columns=columns,
+        rows=tuple(tuple(row[i] for i in indices) for row in table.rows),
+        aside=table.aside & set(columns),
+    )
+
+
+def to_text(table: Table) -> str:
+    """The table in fixed-width text, with its title above and its note below."""
+    grid = [
+        [cell_text(column) for column in table.columns],
+        *([cell_text(cell) for cell in row] for row in table.rows),
+    ]
+    widths = [max(len(line[index]) for line in grid) for index in range(len(table.columns))]
+    numeric = [is_numeric(table, index) for index in range(len(table.columns))]
+    lines = [
+        "  ".join(
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(line, widths, numeric, strict=True)
+        ).rstrip()
+        for line in grid
+    ]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    note = ["", cell_text(table.note)] if table.note else []
+    return "\n".join([cell_text(table.title), "", *lines, *note, ""])
+
+
+def to_csv(table: Table) -> str:
+    """The columns and rows as RFC 4180 CSV, without title and note."""
+    stream = io.StringIO()
+    writer = csv.writer(stream)
+    writer.writerow([cell_text(column) for column in table.columns])
+    writer.writerows([cell_text(cell) for cell in row] for row in table.rows)
+    return stream.getvalue()
+
+
+def to_html(table: Table) -> Markup:
+    """An HTML table whose first column holds the row headers; every text is escaped."""
+    classes = [
+        ["n"] * is_numeric(table, index) + ["aside"] * (column in table.aside)
+        for index, column in enumerate(table.columns)
+    ]
+    attributes = [Markup(' class="{}"').format(" ".join(some)) if some else "" for some in classes]
+    drawn = template("vcrt_train.report", "table.html.jinja")
+    return Markup(drawn.render(table=table, classes=attributes))
+
+
+@cache
+def template(package: str, name: str) -> Template:
+    """A template that lies in a package; what it is given is escaped, and ``text`` writes it as a cell."""
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["text"] = cell_text
+    return environment.from_string(files(package).joinpath(name).read_text(encoding="utf-8"))
+
+
+def is_numeric(table: Table, index: int) -> bool:
+    """Whether a column is set right-aligned: all of its cells are numbers, intervals, signed numbers or empty."""
+    cells = [row[index] for row in table.rows]
+    return bool(cells) and all(not isinstance(c, str) or _looks_numeric(c) for c in cells)
+
+
+def _looks_numeric(text: str) -> bool:
+    return text == "n/a" or (
+        any(c.isdigit() for c in text) and not set(text) - set("+-.,[] 0123456789%")
+    )

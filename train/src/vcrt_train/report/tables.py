@@ -1,0 +1,320 @@
+"""Make the tables of results, and list all tables of a report in the order in which they are shown.
+
+Rates are percentages; changes and differences are percentage points; the arithmetic is
+:mod:`vcrt_train.report.analysis`. Tables beside the paper are in :mod:`vcrt_train.report.published`, those about the
+data and the plan in :mod:`vcrt_train.report.provenance`.
+"""
+
+from __future__ import annotations
+
+from vcrt.printable import counted, listed
+from vcrt_train.report import paper
+from vcrt_train.report.analysis import Analysis
+from vcrt_train.report.by_update import HELD_OUT, SOURCE
+from vcrt_train.report.cells import (
+    INTERVALS,
+    MISSING,
+    OVER_ITEMS,
+    TWO_INTERVALS,
+    difference_cells,
+    fold_cells,
+    paper_note,
+    published_differences,
+    published_rates,
+    rate_cells,
+)
+from vcrt_train.report.conclusions import resolves_guardrail, within_guardrail
+from vcrt_train.report.contents import ReportContents
+from vcrt_train.report.coverage import coverage_table
+from vcrt_train.report.estimates import Comparison
+from vcrt_train.report.further_sets_table import tables_of_test_sets
+from vcrt_train.report.learning import learning_table
+from vcrt_train.report.provenance import provenance_tables
+from vcrt_train.report.published import backbone_table, sign_table, text_table
+from vcrt_train.report.source_validation import validation_table
+from vcrt_train.report.table import Cell, Table, without_aside
+from vcrt_train.report.task import methods_note, task_note
+from vcrt_train.report.wording import counted_range, interval_text, label, percent, points
+
+#: The tables that a terminal shows, without the published values; the others are in the files.
+SHOWN = ("main", "difference", "mechanism", "test-sets", "test-sets-differences")
+#: Tables that are there for the comparison with the paper.
+BESIDE_THE_PAPER = ("backbones", "signs")
+
+
+def report_tables(analysis: Analysis) -> tuple[Table, ...]:
+    """All tables of a report; those of differences are left out when there is nothing to compare.
+
+    Where no environment is one of the paper's, they have no columns that could only say so.
+    """
+    tables = [main_table(analysis), fold_table(analysis)]
+    if analysis.headline is not None:
+        tables.append(difference_table(analysis.headline, analysis.folds))
+    if len(analysis.comparisons) > (2 if analysis.headline else 1):
+        tables.append(mechanism_table(analysis))
+    if analysis.comparisons:
+        tables += [by_fold_table(analysis), by_run_table(analysis)]
+        tables += [backbone_table(analysis), sign_table(analysis)]
+    tables.append(text_table(analysis))
+    if analysis.by_update:
+        tables.append(update_table(analysis))
+    tables += tables_of_test_sets(analysis)
+    tables += [run_table(analysis), retention_table(analysis)]
+    optional = (learning_table(analysis), validation_table(analysis.contents))
+    tables += [*(table for table in optional if table is not None), coverage_table()]
+    tables += provenance_tables(analysis.contents)
+    if paper.has_any(analysis.folds):
+        return tuple(tables)
+    return tuple(without_aside(table) for table in tables if table.name not in BESIDE_THE_PAPER)
+
+
+def main_table(analysis: Analysis) -> Table:
+    """Held-out pass rates in percent: the frozen backbone and each method, beside the paper's values."""
+    names = [label(fold) for fold in analysis.folds]
+    published = (*(f"{name} (paper)" for name in names), "Macro (paper)")
+    num_runs = {len(runs) for r in analysis.results for runs in r.run_rates.values()}
+    return Table(
+        name="main",
+        title="Held-out pass rate (%), one greedy answer per item",
+        columns=("Method", *names, "Macro", f"Macro, {INTERVALS[0]}", *published),
+        rows=tuple(
+            (
+                label(method),
+                *fold_cells(rates, analysis.folds, percent),
+                *rate_cells(macro)[:2],
+                *published_rates(method, analysis.folds),
+            )
+            for method, rates, macro in analysis.rates
+        ),
+        note=(
+            f"{task_note(analysis.contents)} Mean over {counted_range(num_runs, 'run')} and {_items(analysis)}; macro "
+            f"is the mean over folds with equal weight. {paper_note(analysis.folds)} "
+            f"{methods_note(analysis.contents.methods)}"
+        ).rstrip(),
+        aside=frozenset(published),
+    )
+
+
+def fold_table(analysis: Analysis) -> Table:
+    """Each method's pass rate on each fold with both intervals, and the range of its runs."""
+    runs = {result.method: result.run_rates for result in analysis.results}
+    rows: list[tuple[Cell, ...]] = []
+    for method, by_fold, _ in analysis.rates:
+        for fold, estimate in by_fold.items():
+            single = [run.estimate for run in runs.get(method, {}).get(fold, {}).values()]
+            extremes = (percent(min(single)), percent(max(single))) if single else (MISSING,) * 2
+            rows.append((label(method), label(fold), *rate_cells(estimate), *extremes))
+    return Table(
+        name="rates",
+        title="Held-out pass rate (%) by fold",
+        columns=("Method", "Held out", "Pass rate", *INTERVALS, "Lowest run", "Highest run"),
+        rows=tuple(rows),
+        note=TWO_INTERVALS,
+    )
+
+
+def run_table(analysis: Analysis) -> Table:
+    """Each single run: held-out pass rate in percent and source retention in points, with intervals over items."""
+    rows = tuple(
+        (
+            label(result.method),
+            label(fold),
+            seed,
+            percent(rate.estimate),
+            interval_text(rate, signed=False),
+            points((change := result.run_retention[fold][seed]).estimate),
+            interval_text(change),
+        )
+        for result in analysis.results
+        for fold, by_seed in result.run_rates.items()
+        for seed, rate in by_seed.items()
+    )
+    return Table(
+        name="runs",
+        title="Single runs",
+        columns=(
+            "Method",
+            "Held out",
+            "Seed",
+            "Pass rate (%)",
+            OVER_ITEMS,
+            "Source retention (points)",
+            f"Retention, {OVER_ITEMS}",
+        ),
+        rows=rows,
+        note="Intervals are over items, for exactly this run.",
+    )
+
+
+def retention_table(analysis: Analysis) -> Table:
+    """Pass rate on source items not trained on, minus the frozen backbone's, against the guardrail."""
+    rows = tuple(
+        (
+            label(result.method),
+            label(fold),
+            (items := analysis.num_retention_items(fold)),
+            percent(_frozen_retention(analysis.contents, result.method, fold)),
+            *difference_cells(estimate),
+            points(worst := min(run.estimate for run in result.run_retention[fold].values())),
+            _guardrail(worst, items),
+        )
+        for result in analysis.results
+        for fold, estimate in result.retention.items()
+    )
+    return Table(
+        name="retention",
+        title="Source retention: change on source items not trained on (points)",
+        columns=(
+            "Method",
+            "Held out",
+            "Items",
+            "Frozen (%)",
+            "Change",
+            *INTERVALS,
+            "Worst run",
+            "Guardrail",
+        ),
+        rows=rows,
+        note=(
+            f"The guardrail is held if no run declines by more than {paper.RETENTION_GUARDRAIL:.0f} points; it is not "
+            "resolvable where a single item is more than that. "
+            f"In the paper the largest decline is {paper.LARGEST_SOURCE_DECLINE} points. {TWO_INTERVALS}"
+        ),
+    )
+
+
+def _guardrail(worst: float, num_items: int) -> str:
+    if not resolves_guardrail(num_items):
+        return f"not resolvable ({counted(num_items, 'item')})"
+    return "held" if within_guardrail(worst) else "broken"
+
+
+def _frozen_retention(contents: ReportContents, method: str, fold: str) -> float:
+    """The frozen backbone's pass rate on the retention items, as the method sees the records."""
+    run, *_ = contents.runs_of(method, fold).values()
+    return float(contents.frozen_of(run).retention_passes.mean())
+
+
+def _items(analysis: Analysis) -> str:
+    """``40 items a fold``, or the number of each fold if they differ."""
+    numbers = {label(fold): analysis.num_items(fold) for fold in analysis.folds}
+    if len(set(numbers.values())) == 1:
+        return f"{counted(analysis.num_items(analysis.folds[0]), 'item')} a fold"
+    return listed([f"{counted(number, 'item')} on {fold}" for fold, number in numbers.items()])
+
+
+def difference_table(comparison: Comparison, folds: tuple[str, ...]) -> Table:
+    """One paired difference by fold and macro, with both intervals and the paper's value."""
+    published = paper.published_difference(comparison.method, comparison.minus)
+    estimates = (*map(comparison.folds.get, folds), comparison.macro)
+    method, minus = label(comparison.method), label(comparison.minus)
+    theirs = " of ".join(map(str, paper.NEGATIVE_COMPARISONS))
+    beside = f" (the paper: {theirs})" if paper.has_any(folds) else ""
+    return Table(
+        name="difference",
+        title=f"{method} minus {minus}, the strongest baseline (points)",
+        columns=("Held out", "Difference", *INTERVALS, "Difference (paper)"),
+        rows=tuple(
+            (name, *difference_cells(estimate), value)
+            for name, estimate, value in zip(
+                (*map(label, folds), "Macro"),
+                estimates,
+                published_differences(published, folds),
+                strict=True,
+            )
+        ),
+        note=(
+            f"{comparison.negative_text} fold-by-run comparisons are negative{beside}. {TWO_INTERVALS} "
+            f"{paper_note(folds)}"
+        ),
+        aside=frozenset({"Difference (paper)"}),
+    )
+
+
+def mechanism_table(analysis: Analysis) -> Table:
+    """The method under study minus everything else: fold differences, macro and both intervals."""
+    method = label(analysis.method or "")
+    folds = [label(fold) for fold in analysis.folds]
+    aside = (*(f"{fold} (paper)" for fold in folds), "Macro (paper)")
+    return Table(
+        name="mechanism",
+        title=f"{method} minus each other method (points); positive values favour {method}",
+        columns=("Minus", *folds, "Macro", *INTERVALS, "Negative", *aside),
+        rows=tuple(
+            (
+                label(minus),
+                *fold_cells(comparison.folds, analysis.folds, points),
+                *difference_cells(comparison.macro),
+                comparison.negative_text,
+                *published_differences(
+                    paper.published_difference(comparison.method, minus), analysis.folds
+                ),
+            )
+            for minus, comparison in analysis.comparisons.items()
+        ),
+        note=(
+            "Intervals belong to the macro difference; those of the folds are in the table of differences by fold. "
+            f"Negative: fold-by-run comparisons below zero. {TWO_INTERVALS} {paper_note(analysis.folds)}"
+        ),
+        aside=frozenset(aside),
+    )
+
+
+def by_fold_table(analysis: Analysis) -> Table:
+    """Every comparison on every fold with both intervals."""
+    rows = tuple(
+        (label(c.method), label(c.minus), label(fold), *difference_cells(estimate))
+        for c in analysis.all_comparisons
+        for fold, estimate in c.folds.items()
+    )
+    return Table(
+        name="differences-by-fold",
+        title="Differences by fold (points)",
+        columns=("Method", "Minus", "Held out", "Difference", *INTERVALS),
+        rows=rows,
+        note=TWO_INTERVALS,
+    )
+
+
+def by_run_table(analysis: Analysis) -> Table:
+    """The macro difference of every seed: how runs differ."""
+    rows = tuple(
+        (label(c.method), label(c.minus), seed, points(value.estimate), interval_text(value))
+        for c in analysis.all_comparisons
+        for seed, value in c.run_macros.items()
+    )
+    return Table(
+        name="differences-by-run",
+        title="Macro differences by run (points)",
+        columns=("Method", "Minus", "Seed", "Macro", OVER_ITEMS),
+        rows=rows,
+        note="How runs differ. Intervals are over items, for exactly this pair of runs.",
+    )
+
+
+def update_table(analysis: Analysis) -> Table:
+    """Held-out pass rates by fold, macro and source pass rate of each method at each update."""
+    rates = {
+        (p.method, p.update, p.kind, p.fold): f"{percent(p.interval.estimate):.2f} "
+        f"{interval_text(p.interval, signed=False)}"
+        for p in analysis.by_update
+    }
+    columns = [*((HELD_OUT, fold) for fold in analysis.folds), (HELD_OUT, None), (SOURCE, None)]
+    return Table(
+        name="by-update",
+        title="Source and held-out pass rate (%) by update",
+        columns=("Method", "Update", *map(label, analysis.folds), "Macro", "Source, macro"),
+        rows=tuple(
+            (
+                label(method),
+                update,
+                *(rates.get((method, update, *column), MISSING) for column in columns),
+            )
+            for method, update in dict.fromkeys((p.method, p.update) for p in analysis.by_update)
+        ),
+        note=(
+            "Columns of folds and macro: held-out items, read after the opening. Source: items of the source "
+            "environments that were not trained on. Update 0 is the backbone before training; its held-out row is as "
+            "the canonical interface sees the records. 95% intervals over runs and items, over items for a single run."
+        ),
+    )

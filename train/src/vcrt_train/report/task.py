@@ -1,0 +1,153 @@
+"""Say what an item asks of a policy, when it passes, how often a random order would, and what each method is.
+
+Read from ``num_operations``, ``orbit_size`` and, where they vary, the counts of the dataset, and from its
+``record_form``. Not covered: how an order is replayed and judged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from vcrt.limits import MAX_ENUMERATED
+from vcrt.records.manifest import legal_share
+from vcrt.records.record_form import RecordForm
+from vcrt.words.evidence_words import inner_values
+from vcrt_train.report import paper
+from vcrt_train.report.contents import ReportContents
+from vcrt_train.report.wording import label
+from vcrt_train.training.methods import METHODS
+
+
+def is_papers_task(contents: ReportContents) -> bool:
+    """Whether an item asks what the paper's items do: four steps, 12 legal orders, all relations stated plainly."""
+    asked = (contents.dataset["num_operations"], contents.dataset["orbit_size"])
+    form = _form(contents)
+    return asked == (4, paper.LEGAL_ORDERS_PER_EPISODE) and not form.is_text and not form.text
+
+
+def chance(contents: ReportContents, fold: str | None = None) -> float | None:
+    """The share of an episode's orders that pass, which is the pass rate of a random order.
+
+    Where it varies, it is the mean over the items of a fold, or, without one, over those of each and then over the
+    folds. None for more than ``vcrt.limits.MAX_COUNTED`` operations, whose legal orders are not counted.
+    """
+    if not _varies(contents):
+        return float(contents.dataset["orbit_size"]) / _num_orders(contents)
+    folds = contents.folds if fold is None else (fold,)
+    shares = [_share(contents.dataset["counts"][name]) for name in folds]
+    known = [share for share in shares if share is not None]
+    return fmean(known) if len(known) == len(shares) else None
+
+
+def chance_text(contents: ReportContents) -> str:
+    """The chance as a percentage without needless decimals; says so if it is a mean, or not known."""
+    known = chance(contents)
+    average = " on average" if _varies(contents) else ""
+    return "a share that was not counted" if known is None else f"{100 * known:.4g}%{average}"
+
+
+def task_text(contents: ReportContents) -> str:
+    """What an item is, what the policy is given, when it passes, and what chance gives."""
+    return (
+        f"An item is an episode of {steps_text(contents.dataset)} steps from an environment that was not "
+        f"trained on. The policy is given {_given(contents)}, and writes one order greedily. It passes if the verifier "
+        f"accepts that order "
+        f"and ends in the certified state; {_legal_text(contents)} a random order passes with {chance_text(contents)}."
+    )
+
+
+def task_note(contents: ReportContents) -> str:
+    """As :func:`task_text`, short enough for a table's note."""
+    number = steps_text(contents.dataset)
+    article = "an" if number.split()[0] in ("8", "11", "18") else "a"
+    what = (
+        f"{article} {number}-step episode"
+        if number.isdecimal()
+        else f"an episode of {number} steps"
+    )
+    given = f"The policy is given {_given(contents)}. " if _form(contents).is_text else ""
+    return (
+        f"An item is {what} of the held-out environment; it passes if the "
+        f"verifier accepts the order and ends in the certified state. {given}A random order passes with "
+        f"{chance_text(contents)}."
+    )
+
+
+def steps_text(dataset: Mapping[str, Any]) -> str:
+    """How many steps a dataset's episodes have: ``4``, or ``3 to 9``; ``dataset`` is its manifest."""
+    if dataset["num_operations"] is not None:
+        return str(dataset["num_operations"])
+    schemas = inner_values(dataset["counts"])
+    lengths = [int(number) for schema in schemas for number in schema["lengths"]]
+    low, high = min(lengths), max(lengths)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _form(contents: ReportContents) -> RecordForm:
+    return RecordForm.model_validate(contents.dataset.get("record_form", {}))
+
+
+def _given(contents: ReportContents) -> str:
+    """What a record shows."""
+    shown = {
+        "relations": "only anonymous pointers and the certified relations{}, no text",
+        "steps": "the task and the native steps as text, in random order under anonymous pointers{}, and no relations",
+        "footprints": "anonymous pointers{} with what each step declares to read and to write, and no relations",
+    }
+    return shown[_form(contents).view].format(_form_text(contents))
+
+
+def _form_text(contents: ReportContents) -> str:
+    form = _form(contents).text
+    return f" ({form})" if form else ""
+
+
+def _legal_text(contents: ReportContents) -> str:
+    if contents.dataset["num_operations"] is None:
+        return "how many of its orders do depends on the item's steps and relations;"
+    num_orders = _num_orders(contents)
+    if not _varies(contents):
+        return f"{contents.dataset['orbit_size']} of {num_orders} orders do, so"
+    if contents.dataset["num_operations"] > MAX_ENUMERATED:
+        return f"how many of {num_orders:,} orders do depends on the item's relations;"
+    # Two directed relations or more leave at most a third.
+    return f"2 to {num_orders // 3} of {num_orders}, by the item, orders do, so"
+
+
+def _varies(contents: ReportContents) -> bool:
+    return contents.dataset["orbit_size"] is None
+
+
+def _share(schemas: Mapping[str, Mapping[str, Any]]) -> float | None:
+    """The mean share over items, which may have different numbers of orders."""
+    counts = schemas.values()
+    if not all("lengths" in some for some in counts):
+        return legal_share((some["legal_orders"], some["orders"]) for some in counts)
+    found = [(int(n), length) for some in counts for n, length in some["lengths"].items()]
+    if any(length["legal_orders"] is None for _, length in found):
+        return None
+    shares = sum(length["legal_orders"] / math.factorial(n) for n, length in found)
+    return float(shares / sum(length["episodes"] for _, length in found))
+
+
+def _num_orders(contents: ReportContents) -> int:
+    return math.factorial(int(contents.dataset["num_operations"]))
+
+
+def explained(methods: Sequence[str]) -> dict[str, str]:
+    """What each method is, by its name as it is shown, in the given order."""
+    return {
+        label(method): " ".join(label(w) if w in METHODS else w for w in row.summary.split(" "))
+        for method in methods
+        for row in METHODS.values()
+        if paper.same_name(row.name, method)
+    }
+
+
+def methods_note(methods: Sequence[str]) -> str:
+    """The same as one sentence for a table's note; empty if no method is known."""
+    words = "; ".join(f"{name} is {what}" for name, what in explained(methods).items())
+    return f"{words}." if words else ""

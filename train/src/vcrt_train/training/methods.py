@@ -1,0 +1,156 @@
+"""List the methods as a table: what each one changes, and nothing else.
+
+Everything that is not a field of :class:`Method` (records, backbone, prompts drawn, optimiser, sampling) is shared by
+all methods. A new method is a new row of ``_ROWS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+from vcrt.errors import UnknownNameError
+from vcrt.hashing import Json
+from vcrt.records.policy_view import Serialisation
+from vcrt_train.objective.terms import TERMS, constrained, settings_of
+from vcrt_train.policy.interface import Interface
+
+#: ``trajectory``: the ratio of the sampled order; ``orbit``: of its certified orbit; ``shuffled_orbit``: of a random
+#: set of the orbit's size, drawn once for each record.
+Ratio: TypeAlias = Literal["trajectory", "orbit", "shuffled_orbit"]
+#: ``native``: the certified orbit against the other orders; ``shuffled``: the random set against the others.
+Margin: TypeAlias = Literal["native", "shuffled"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Method:
+    """One row of the method table. Raises ``ValueError`` for a row that contradicts itself."""
+
+    name: str
+    #: One sentence for tables and help texts.
+    summary: str
+    #: How the policy answers, see :mod:`vcrt_train.policy.interface`.
+    interface: Interface = "pointers"
+    #: How the record is rendered, see :func:`vcrt.records.policy_view.render`.
+    serialisation: Serialisation = "sorted"
+    #: The terms of the objective, names of :data:`vcrt_train.objective.terms.TERMS`.
+    terms: tuple[str, ...] = ("policy_loss",)
+    #: Whose probability the policy ratio of a successful sample is.
+    ratio: Ratio = "trajectory"
+    #: Between which sets the anti-diamond loss demands a margin, for a method that has it.
+    margin: Margin = "native"
+
+    def __post_init__(self) -> None:
+        # From a plan it comes as a list.
+        object.__setattr__(self, "terms", tuple(self.terms))
+        unknown = [name for name in self.terms if name not in TERMS]
+        if unknown:
+            raise ValueError(f"{self.name}: no term of the objective is called {unknown[0]!r:.80}")
+        if self.margin == "shuffled" and self.ratio != "shuffled_orbit":
+            raise ValueError(f"{self.name}: a shuffled margin needs the shuffled orbit's set")
+        if all(TERMS[name].cap is not None for name in self.terms):
+            raise ValueError(f"{self.name}: nothing is left to train on")
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The names of the settings of a search that are of consequence for this method."""
+        found = settings_of(self.terms)
+        of_objective = (f"objective.{name}" for name in ("alpha", "margin", "mu") if name in found)
+        return ("optimiser.learning_rate", *of_objective)
+
+    def without(self, *names: str) -> tuple[str, ...]:
+        """Its terms but for these."""
+        return tuple(name for name in self.terms if name not in names)
+
+    def definition(self) -> dict[str, Json]:
+        """The row in the form in which plans and searches hold it: ``Method(**row)`` is the method."""
+        return {**asdict(self), "terms": list(self.terms)}
+
+
+_VCRT = Method(
+    name="vcrt",
+    summary="the complete objective: orbit ratio, anti-diamond margin and three constraints",
+    terms=("policy_loss", "commutation", "retention", "action_kl", "anti_diamond_loss"),
+    ratio="orbit",
+)
+
+_ROWS = (
+    Method(
+        name="outcome-grpo",
+        summary="native reward on free token answers to records as a verifier would serialise them",
+        interface="tokens",
+        serialisation="shuffled",
+    ),
+    Method(
+        name="canonical-grpo",
+        summary="native reward through the pointer interface on canonically sorted records",
+    ),
+    _VCRT,
+    replace(
+        _VCRT,
+        name="no-orbit",
+        summary="vcrt with the ratio of the sampled order alone",
+        ratio="trajectory",
+    ),
+    replace(
+        _VCRT,
+        name="shuffled-orbit",
+        summary="vcrt with the ratio of a frozen random set of the orbit's size; margin and reward stay native",
+        ratio="shuffled_orbit",
+    ),
+    replace(
+        _VCRT,
+        name="no-anti",
+        summary="vcrt without the anti-diamond margin",
+        terms=_VCRT.without("anti_diamond_loss"),
+    ),
+    replace(
+        _VCRT,
+        name="shuffled-all",
+        summary="vcrt with the ratio and the margin of one frozen random set; the reward alone stays native",
+        ratio="shuffled_orbit",
+        margin="shuffled",
+    ),
+    replace(
+        _VCRT,
+        name="margin-only",
+        summary="vcrt without the policy term: margin and constraints, nothing learnt from rewards",
+        terms=_VCRT.without("policy_loss"),
+    ),
+    replace(
+        _VCRT,
+        name="no-constraints",
+        summary="vcrt without the commutation, retention and action-KL penalties",
+        terms=_VCRT.without(*constrained()),
+    ),
+    Method(
+        name="orbit-grpo",
+        summary="canonical-grpo with the ratio of the whole orbit, and nothing else",
+        ratio="orbit",
+    ),
+    Method(
+        name="contrastive",
+        summary="canonical-grpo that also contrasts correct samples with incorrect ones, in the manner of MCPO",
+        terms=("policy_loss", "contrastive_loss"),
+    ),
+    Method(
+        name="augmentation",
+        summary="supervised training on all certified orders alike, nothing learnt from rewards",
+        terms=("augmentation_loss",),
+    ),
+)
+
+#: The six methods of the paper, in its order.
+PAPER_METHODS = tuple(row.name for row in _ROWS[:6])
+
+METHODS: Mapping[str, Method] = MappingProxyType({row.name: row for row in _ROWS})
+
+
+def method(name: str) -> Method:
+    """The method of that name; raises :class:`vcrt.errors.UnknownNameError`."""
+    try:
+        return METHODS[name]
+    except KeyError:
+        raise UnknownNameError.of("method", name, METHODS) from None

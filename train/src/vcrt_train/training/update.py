@@ -1,0 +1,254 @@
+"""Make one online update: the paper's Algorithm 1, which :func:`update` spells out line by line.
+
+An update changes its :class:`TrainerState` and nothing else; given equal states, items and settings it gives equal
+bits. The model stays in evaluation mode, where dropout of its own is off: the ratio of the first epoch is 1. Adapters'
+inputs are dropped by one mask an update (:mod:`vcrt_train.policy.shared_dropout`). Not covered: which items an update
+gets, checkpoints, logs; which prefixes are scored (:mod:`vcrt_train.training.batch_trees`), the terms
+(:mod:`vcrt_train.objective.terms`).
+
+Shapes: ``B`` prompts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from vcrt.errors import DivergedError
+from vcrt.hashing import Json
+from vcrt.randomness import derive_seed
+from vcrt_train.config import RunConfig
+from vcrt_train.objective.terms import constrained
+from vcrt_train.objective.total import next_duals, objective
+from vcrt_train.policy.prompts import unwrapped
+from vcrt_train.policy.scoring import CausalModel
+from vcrt_train.policy.shared_dropout import SharedDropout, shared_dropouts, thinned
+from vcrt_train.training.batch_scores import score_batch
+from vcrt_train.training.batch_trees import draw_trees, freeze, score_trees
+from vcrt_train.training.items import EncodedItem
+from vcrt_train.training.methods import Method
+from vcrt_train.training.process_group import ALONE, ProcessGroup, whole
+
+
+@dataclass(kw_only=True, slots=True)
+class TrainerState:
+    """Everything that changes during training, and that a checkpoint holds."""
+
+    model: CausalModel
+    optimizer: torch.optim.AdamW
+    #: The multiplier of each constraint, by name; all 0 for methods without constraints.
+    duals: dict[str, float]
+    #: On the CPU, so that samples do not depend on the device.
+    generator: torch.Generator
+    #: How many updates have been made.
+    update_index: int
+    #: What each update's dropout is drawn from; the run's own, so no checkpoint holds it.
+    seed: int = 0
+    #: The dropout of the model's adapters, if it has any.
+    dropouts: tuple[SharedDropout, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpdateMetrics:
+    """What one update did, by name; each value is an attribute too.
+
+    Of the behaviour policy, which drew the samples, before the first step: ``mean_reward``, ``zero_advantage_share``
+    and what :meth:`vcrt_train.objective.total.Objective.masses` lists, ``orbit_mass`` among them. Of the last epoch,
+    before its step but after the others on the very same prompts: ``loss``, every term of
+    :data:`vcrt_train.objective.terms.TERMS`, ``penalty_`` and ``dual_`` (after the dual step) of each constraint, the
+    rest of :meth:`vcrt_train.objective.total.Objective.metrics`, ``orbit_mass_last_epoch`` and ``gradient_norm``
+    (before it was scaled down). ``start_log_ratio`` is the largest absolute log-ratio in the first epoch, of scores of
+    the same policy: 0 unless scoring is noisy.
+    """
+
+    #: 1 for the first update.
+    update: int
+    values: Mapping[str, float]
+
+    def __getattr__(self, name: str) -> float:
+        try:
+            return self.values[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def to_json(self) -> dict[str, Json]:
+        """The metrics by name."""
+        return {"update": self.update, **self.values}
+
+
+def trainable_parameters(model: CausalModel) -> dict[str, torch.nn.Parameter]:
+    """The parameters that training changes, by name."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def new_state(model: CausalModel, config: RunConfig, *, seed: int) -> TrainerState:
+    """The state before the first update: fresh AdamW over the trainable parameters, duals 0, named generator."""
+    model.eval()
+    return TrainerState(
+        model=model,
+        optimizer=torch.optim.AdamW(
+            trainable_parameters(model).values(),
+            lr=config.learning_rate,
+            betas=config.optimiser.betas,
+            eps=config.optimiser.eps,
+            weight_decay=config.optimiser.weight_decay,
+            fused=True,
+        ),
+        duals=dict.fromkeys(constrained(), 0.0),
+        generator=torch.Generator().manual_seed(derive_seed(seed, "samples")),
+        update_index=0,
+        seed=seed,
+        dropouts=shared_dropouts(model),
+    )
+
+
+def learning_rate_at(update_index: int, config: RunConfig) -> float:
+    """The learning rate of an update, the first one numbered 0: warmed up, then decayed towards 0 after the last."""
+    schedule = config.schedule
+    if update_index < schedule.warmup_updates:
+        return config.learning_rate * (update_index + 1) / schedule.warmup_updates
+    done = (update_index - schedule.warmup_updates) / max(
+        schedule.updates - schedule.warmup_updates, 1
+    )
+    factors = {
+        "constant": 1.0,
+        "linear": 1.0 - done,
+        "cosine": (1.0 + math.cos(math.pi * done)) / 2,
+    }
+    return config.learning_rate * factors[schedule.decay]
+
+
+def update(
+    state: TrainerState,
+    items: Sequence[EncodedItem],
+    frozen_log_mass: Tensor,
+    *,
+    method: Method,
+    config: RunConfig,
+    group: ProcessGroup = ALONE,
+) -> UpdateMetrics:
+    """Make one update on ``items``, in place, and say what it did.
+
+    ``items`` must have been encoded for ``method``; those with all orders listed share a number of operations.
+    ``frozen_log_mass [B]`` is their orbit log-mass under the frozen backbone
+    (:func:`vcrt_train.training.orbit_masses.orbit_log_masses`). Raises :class:`vcrt.errors.DivergedError`, before the
+    step, if the loss or its gradient is not finite. A dual step is on the values of an epoch, before its step: with a
+    single epoch the action KL is 0. Source: the paper's Algorithm 1.
+    """
+    if state.model.training:
+        state.model.eval()
+    seed = derive_seed(state.seed, "update", state.update_index)
+    backend, part_size = config.model.scoring, config.memory.prompts_at_a_time
+    num_samples, num_epochs = config.sampling.samples_per_prompt, config.schedule.epochs_per_update
+    with thinned(state.dropouts, seed, unwrapped(state.model).device):
+        # Which prefixes of each prompt are scored: of all orders, or of orders drawn from the policy.
+        trees = draw_trees(
+            state.model,
+            items,
+            method=method,
+            num_samples=num_samples,
+            config=config.estimator,
+            backend=backend,
+            generator=state.generator,
+            prompts_at_a_time=part_size,
+        )
+        score = partial(score_trees, state.model, items, trees, backend=backend)
+        scores = score_batch(len(items), score, group, part_size=part_size)
+        # Freeze the behaviour policy, which is the first epoch's: it is scored once for both. Sample, where orders are
+        # listed; elsewhere the trees hold what was sampled. Replay each sample: by looking its order up among the
+        # certified ones, whose replays are the verdicts (docs/decisions.md).
+        choices, malformed = _choices(leaf.detach() for leaf in scores.leaves)
+        batch = freeze(
+            trees,
+            items,
+            choices,
+            malformed,
+            frozen_log_mass,
+            method=method,
+            num_samples=num_samples,
+            generator=state.generator,
+        )
+        start_log_ratio, behaviour = 0.0, dict[str, float]()
+        for epoch in range(num_epochs):
+            if epoch > 0:
+                scores = score_batch(len(items), score, group, part_size=part_size)
+            choices, malformed = _choices(scores.leaves)
+            found = objective(
+                choices,
+                malformed,
+                batch,
+                config=config.objective,
+                terms=method.terms,
+                duals=state.duals,
+            )
+            parameters = _clear_gradients(state.optimizer)
+            found.loss.backward()  # type: ignore[no-untyped-call]
+            gap = scores.pull_back(score, group)
+            group.add_gradients(parameters)
+            gradient_norm = _step(state, found.loss, parameters, config)
+            if epoch == 0:
+                start_log_ratio, behaviour = max(float(found.max_log_ratio), gap), found.masses()
+            if config.schedule.dual_steps == "epoch" or epoch == num_epochs - 1:
+                state.duals = next_duals(found.values, state.duals, config.objective, method.terms)
+    state.update_index += 1
+    last = found.metrics()
+    return UpdateMetrics(
+        update=state.update_index,
+        values={
+            **last,
+            **behaviour,
+            "orbit_mass_last_epoch": last["orbit_mass"],
+            **{f"dual_{name}": dual for name, dual in state.duals.items()},
+            "gradient_norm": gradient_norm,
+            "start_log_ratio": start_log_ratio,
+        },
+    )
+
+
+def _choices(leaves: Iterable[Tensor]) -> tuple[Tensor, Tensor | None]:
+    """The scores of choices, and of malformed answers if there can be any."""
+    choices, *malformed = leaves
+    return choices, malformed[0] if malformed else None
+
+
+def _clear_gradients(optimizer: torch.optim.AdamW) -> list[torch.nn.Parameter]:
+    """Forget the gradients of an earlier step; returns the parameters that have them."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for parameter in parameters:
+        parameter.grad = None
+    return parameters
+
+
+def _step(
+    state: TrainerState,
+    loss: Tensor,
+    parameters: Sequence[torch.nn.Parameter],
+    config: RunConfig,
+) -> float:
+    """One AdamW step on the gradient of ``loss``, scaled down to its largest norm; returns its norm before that."""
+    largest = config.optimiser.max_gradient_norm
+    total = get_total_norm([p.grad for p in parameters if p.grad is not None])
+    norm = whole(total)
+    if norm > largest:
+        clip_grads_with_norm_(parameters, largest, total)
+    if not (torch.isfinite(loss) and torch.isfinite(norm)):
+        raise DivergedError(
+            "training left the finite numbers",
+            where=f"update {state.update_index + 1}",
+            found=f"loss {loss.item()}, gradient norm {norm.item()}",
+            remedy="lower the learning rate, or train in a wider number format",
+        )
+    groups, base = state.optimizer.param_groups, config.learning_rate
+    for group in groups:
+        group["lr"] = learning_rate_at(state.update_index, config)
+    state.optimizer.step()
+    # Checkpoints hold the run's learning rate, which a resumed run must share, whatever the schedule made of it.
+    for group in groups:
+        group["lr"] = base
+    return float(norm)

@@ -1,0 +1,153 @@
+"""Models on another device than the processor: everything that meets them comes to them, or is fetched."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import pytest
+import torch
+
+import listed_training
+import sampled_training
+from configs import config
+from pretended_device import DEVICE, DeviceError, PretendedDevice
+from sampled_training import EXACT, SAMPLED
+from small_models import hybrid_model
+from tiny_models import BACKENDS, gradient_of, loss_of, tiny_model, tiny_prompts
+from training_fixtures import answering_model
+from vcrt_train.integrations.orbit_credit import Candidates, tabulate
+from vcrt_train.policy.adapters import with_adapters
+from vcrt_train.policy.scoring import greedy_orders, score_orders
+from vcrt_train.policy.self_check import self_check
+from vcrt_train.policy.text_scoring import score_texts
+from vcrt_train.training.checkpoint import load_checkpoint, save_checkpoint
+from vcrt_train.training.methods import METHODS
+from vcrt_train.training.update import new_state
+
+
+@pytest.fixture
+def device():
+    with PretendedDevice() as mode:
+        yield mode
+
+
+# The device refuses what a GPU would refuse.
+
+
+def test_the_device_refuses_what_a_gpu_refuses(device):
+    there, here = torch.ones(3, device=DEVICE), torch.ones(3)
+    assert there.device == DEVICE
+    assert (there[:2] + 1).device == DEVICE
+    assert here.device == there.cpu().device == torch.device("cpu")
+    assert here.to(there).device == there.to(torch.float64).device == DEVICE
+    assert not there.is_cpu
+    for wrong in (
+        lambda: there + here,
+        lambda: torch.cat([there, here]),
+        lambda: here[torch.zeros(1, dtype=torch.long, device=DEVICE)],
+        lambda: there.uniform_(generator=torch.Generator()),
+        lambda: torch.rand(3, device=DEVICE, generator=torch.Generator()),
+        lambda: torch.stack([there.sum(), torch.tensor(1.0)]),
+        there.numpy,
+    ):
+        with pytest.raises(DeviceError):
+            wrong()
+    # Numbers, places and copies go from one to the other.
+    assert (there + torch.tensor(1.0))[torch.tensor([0])].tolist() == [2]
+    assert here.copy_(2 * there).tolist() == [2, 2, 2]
+
+
+# What the library computes there equals what it computes on the processor.
+
+
+def require_same_there(expected, found):
+    """Tensors of the processor, and equal ones of the device."""
+    for one, other in zip(expected, found, strict=True):
+        assert (one.device, other.device) == (torch.device("cpu"), DEVICE)
+        assert torch.equal(one, other.cpu())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_training_on_listed_orders(name, device):
+    def trained(place):
+        model = answering_model() if name == "outcome-grpo" else listed_training.tiny_model()
+        adapted = with_adapters(place(model), rank=2, scale=2.0, seed=0, dropout=0.25)
+        return listed_training.train(name, 2, model=place(adapted))
+
+    (expected, before), (found, after) = trained(lambda model: model), trained(device.place)
+    assert before == after
+    require_same_there(expected.model.parameters(), found.model.parameters())
+
+
+@pytest.mark.parametrize("estimate", [EXACT, SAMPLED], ids=["exact", "sampled"])
+@pytest.mark.parametrize("name", ["vcrt", "shuffled-orbit", "contrastive", "augmentation"])
+def test_training_on_partial_orders(name, estimate, device, monkeypatch):
+    expected, before = sampled_training.train(name, 2, estimate=estimate)
+    make = sampled_training.tiny_model
+    monkeypatch.setattr(sampled_training, "tiny_model", lambda: device.place(make()))
+    found, after = sampled_training.train(name, 2, estimate=estimate)
+    assert before == after
+    require_same_there(expected.model.parameters(), found.model.parameters())
+
+
+@pytest.mark.parametrize("interface", ["pointers", "tokens"])
+@pytest.mark.parametrize(
+    ("name", "backend"), [*BACKENDS.items(), ("llama", "naive"), ("qwen3", "fork")]
+)
+def test_scores_gradients_and_answers(name, backend, interface, device):
+    prompts = tiny_prompts(4)
+
+    def found(model):
+        asked = {"interface": interface, "backend": backend}
+        scores = score_orders(model, prompts, **asked)
+        gradient = gradient_of(model, loss_of(scores))
+        check = self_check(model, prompts, **asked)
+        answers = greedy_orders(model, prompts, **asked)
+        return scores.order_log_probs, gradient, check, answers
+
+    expected, there = found(tiny_model(name)), found(device.place(tiny_model(name)))
+    require_same_there(expected[:2], there[:2])
+    assert expected[2:] == there[2:]
+
+
+@pytest.mark.parametrize("backend", ["tree", "fork", "naive"])
+def test_texts_and_the_credit_of_their_orbits(backend, device):
+    candidates = [
+        Candidates(prompt=(4, 7, 4), orbit=((1, 2, 3), (3, 1, 2)), illegal=((2, 1, 3),)),
+        Candidates(prompt=(6, 6, 6), orbit=((1, 5), (5, 1))),
+    ]
+    prompts = [one.prompt for one in candidates]
+    texts = [list(one.completions) for one in candidates]
+
+    def found(model):
+        scores = score_texts(model, prompts, texts, backend=backend, entropies=True)
+        totals = torch.stack([one.log_probs.sum() for some in scores for one in some])
+        table = tabulate(candidates, totals)
+        place = torch.tensor([0, 0, 1], device=totals.device)
+        member = torch.tensor([1, -1, 0], device=totals.device)
+        surplus = table.surplus(place, member)
+        entropies = torch.cat([one.entropies for some in scores for one in some])
+        return totals, surplus, entropies
+
+    make = hybrid_model if backend == "fork" else lambda: tiny_model("llama")
+    require_same_there(found(make()), found(device.place(make())))
+
+
+def test_a_run_goes_on_there_from_a_checkpoint_of_the_processor(device, tmp_path):
+    def adapted(place):
+        return place(with_adapters(listed_training.tiny_model(), rank=2, scale=2.0, seed=0))
+
+    here, metrics = listed_training.train("vcrt", 2, model=adapted(lambda model: model))
+    there, _ = listed_training.train("vcrt", 2, model=adapted(device.place))
+    saved = [asdict(one) for one in metrics]
+    digests = [
+        save_checkpoint(state, tmp_path / name, saved)
+        for name, state in (("here", here), ("there", there))
+    ]
+    assert digests[0] == digests[1]
+    resumed = new_state(adapted(device.place), config(learning_rate=1e-3), seed=0)
+    assert load_checkpoint(resumed, tmp_path / "here") == saved
+    require_same_there(here.model.parameters(), resumed.model.parameters())
+    assert {
+        one.device for of in resumed.optimizer.state.values() for one in of.values() if one.dim()
+    } == {DEVICE}
