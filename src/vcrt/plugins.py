@@ -5,7 +5,7 @@ them here by their groups:
 
 - ``vcrt.environments``: a name, and a callable without arguments that makes the environment.
 - ``vcrt.in_process``: the same names again, for environments that may be asked in the process that asks: they end no
-  process, keep nothing outside their states and answer quickly. Others get a process of their own.
+  process and answer quickly. Others get a process of their own. It changes no verdict and spares no check.
 - ``vcrt.commands``: any name, and a dictionary of chapters as in :mod:`vcrt.cli.contents`.
 - ``vcrt.lifters``: a name, and the function that ``vcrt lift NAME`` runs.
 - ``vcrt.doctor``: a name, and a function that gives findings. One with the name of an environment stands in its place.
@@ -60,6 +60,9 @@ FOLDERS: dict[str, dict[str, frozenset[str]]] = {
     "environments/toolbench": {ENVIRONMENTS: frozenset({"agentdojo", "bfcl"})},
 }
 
+#: The top-level packages of this repository: no object of theirs keeps anything beside an environment's states.
+OWN_PACKAGES = frozenset({"vcrt", *(f"vcrt_{folder.rpartition('/')[2]}" for folder in FOLDERS)})
+
 
 def plugins(group: str) -> dict[str, EntryPoint]:
     """The entry points of a group by their names, sorted.
@@ -113,11 +116,6 @@ def load(point: EntryPoint) -> object:
 def distribution_of(point: EntryPoint) -> str:
     """The name of the distribution that registers an entry point."""
     return NAMELESS if point.dist is None else point.dist.name
-
-
-def packages_in_process() -> frozenset[str]:
-    """The top-level packages of the environments that may be asked in the process that asks."""
-    return frozenset(point.module.partition(".")[0] for point in plugins(IN_PROCESS).values())
 
 
 def folder_with(group: str, name: str) -> str | None:

@@ -10,8 +10,8 @@ import pytest
 import vcrt
 from command_line import refused, run
 from vcrt.api.doctor import doctor
-from vcrt.environments.registry import environment_names, load_environment
-from vcrt.errors import UnavailableError
+from vcrt.environments.registry import environment_names, in_process_names, load_environment
+from vcrt.errors import MalformedInputError, UnavailableError
 from vcrt.plugins import ENVIRONMENTS, plugins
 
 MEMBER = '''
@@ -119,6 +119,19 @@ def test_a_package_adds_all_of_it(install, capsys, tmp_path):
     assert "how many coins there are" in run(capsys, "--help")[1]
     (line,) = [finding for finding in doctor() if finding.subject == "till"]
     assert line.found == "full of coins"
+
+
+def test_a_package_cannot_ask_to_be_spared_the_look_beside_its_states(install, tmp_path):
+    """A count that no state holds is found, whatever process the environment may be asked in."""
+    counted = MEMBER.replace("class Till", "COUNT = []\n\n\nclass Till")
+    counted = counted.replace("        state[", "        COUNT.append(name)\n        state[")
+    install("our_till", counted, POINTS + "[vcrt.in_process]\ntill = {0}:Till\n")
+    assert "till" in in_process_names()
+    log = tmp_path / "log.jsonl"
+    call = json.dumps({"name": "put", "arguments": {"coins": 2}}) + "\n"
+    log.write_text(call + call.replace("2", "3"))
+    with pytest.raises(MalformedInputError, match=r"beside|outside"):
+        vcrt.schedule(log, environment="till")
 
 
 def test_a_package_that_cannot_be_imported_keeps_nothing_else_from_working(

@@ -68,7 +68,7 @@ from vcrt.environments.object_states import StateWriter
 from vcrt.environments.tool_calls import CallEnvironment
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, json_digest
-from vcrt.plugins import packages_in_process
+from vcrt.plugins import OWN_PACKAGES
 
 #: Digests by owner and name: of all that the name holds, and of that without what the state holds too.
 _Look: TypeAlias = "dict[str, Mapping[str, tuple[object, object]]]"
@@ -86,7 +86,7 @@ _OWN = frozenset({"_is_guarded"})
 class Watch:
     """Makes the calls of an environment, in whatever order, and looks at what they change beside the state.
 
-    An environment that registers as one that keeps nothing outside (:mod:`vcrt.plugins`) is not looked at. Where
+    An environment whose ``call`` comes with vcrt is not looked at. Where
     nothing beside the state names a part of it, which is asked now and then, one quick look after each call is enough.
     Looks that take most of the time are warned of once, with what takes the longest.
     """
@@ -687,9 +687,8 @@ def _comes_along(kind: Any) -> bool:
 
 
 def _needs_no_look(module: str) -> bool:
-    """Whether a module is of vcrt, or of an environment that keeps nothing outside its states."""
-    top = module.partition(".")[0]
-    return top == "vcrt" or top in packages_in_process()
+    """Whether a module comes with vcrt; no other package can ask to be spared."""
+    return module.partition(".")[0] in OWN_PACKAGES
 
 
 @dataclass(frozen=True, slots=True)
