@@ -65,11 +65,11 @@ setup: $(DONE)
 # CPU one, point PIP_EXTRA_INDEX_URL at PyTorch's CPU index. Without a lock it comes first, so that nothing asks for another.
 # dm-clrs, bfcl-eval and agentdojo without their dependencies, which include TensorFlow, JAX and clients of model
 # providers; vcrt needs none of these.
-$(DONE): pyproject.toml $(addsuffix /pyproject.toml,$(MEMBERS)) constraints.txt $(LOCK)
+$(DONE): pyproject.toml $(addsuffix /pyproject.toml,$(MEMBERS) research) constraints.txt $(LOCK)
 	$(PYTHON) -m venv $(VENV)
 ifeq ($(LOCK),)
 	$(PIP) -c constraints.txt torch
-	$(PIP) -c constraints.txt -e '.[dev]' $(addprefix -e ./,$(MEMBERS))
+	$(PIP) -c constraints.txt -e '.[dev]' $(addprefix -e ./,$(MEMBERS) research)
 	$(PIP) --no-deps dm-clrs==2.0.3 bfcl-eval==2026.3.23 agentdojo==0.1.35
 else
 	$(PIP) --require-hashes --no-deps -r $(LOCK)
@@ -112,7 +112,7 @@ $(SERVERS): $(DONE)
 
 # verl in an environment of its own, and vcrt as a user of verl puts it there: verl asks for an older transformers, and has
 # a top-level package called `tests`. PyTorch comes first, so that nothing asks for another.
-$(VERL): pyproject.toml $(addsuffix /pyproject.toml,$(MEMBERS))
+$(VERL): pyproject.toml $(addsuffix /pyproject.toml,$(MEMBERS) research)
 	rm -rf build/verl
 	$(PYTHON) -m venv build/verl
 	build/verl/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
