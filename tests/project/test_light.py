@@ -38,7 +38,9 @@ def light(tmp_path_factory):
     folder = tmp_path_factory.mktemp("light") / "environment"
     venv.create(folder, with_pip=True, symlinks=True)
     pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet"]
-    subprocess.run([*pip, "--disable-pip-version-check", str(ROOT)], check=True)
+    subprocess.run(
+        [*pip, "--disable-pip-version-check", "-c", ROOT / "constraints.txt", str(ROOT)], check=True
+    )
     # The page on own environments builds one, without an index.
     subprocess.run([*pip, "--disable-pip-version-check", "wheel"], check=True)
     return folder

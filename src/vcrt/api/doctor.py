@@ -52,6 +52,7 @@ def doctor() -> list[Finding]:
         _system(),
         *_attempt("packages", _required),
         *_members(),
+        *_unloadable(),
         *_attempt("extras", _extras),
         *_absent_members(),
     ]
@@ -155,6 +156,18 @@ def _members() -> Iterator[Finding]:
         if name in own:
             check = functools.partial(_said_by, own[name])
         yield from _attempt(name, check)
+
+
+def _unloadable() -> Iterator[Finding]:
+    """Commands and lifters that cannot be loaded; the page of commands leaves them out."""
+    for group in (plugins.COMMANDS, plugins.LIFTERS):
+        for point in plugins.plugins(group).values():
+            yield from _attempt(plugins.distribution_of(point), functools.partial(_nothing, point))
+
+
+def _nothing(point: EntryPoint) -> Iterator[Finding]:
+    plugins.load(point)
+    return iter(())
 
 
 def _said_by(point: EntryPoint) -> Iterator[Finding]:
