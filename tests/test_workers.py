@@ -16,7 +16,7 @@ import pytest
 
 from vcrt.errors import MalformedInputError, VerifierFailure
 from vcrt.process_marks import SERVER_MARK, WORKERS_MARK, bears_mark, mark_process
-from vcrt.processes import KeptProcess
+from vcrt.processes import in_fresh_processes, kept_processes
 from vcrt.workers import Workers, end_marked, is_alive
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
@@ -134,9 +134,12 @@ def test_one_process_does_piece_after_piece_and_is_started_anew_after_it_died(
     tmp_path: Path,
 ) -> None:
     def do(function, argument):
-        return kept.do(function, argument, lambda: None)
+        (result,) = in_fresh_processes(
+            function, [argument], jobs=1, error=VerifierFailure, kept=kept.first
+        )
+        return result
 
-    with KeptProcess(VerifierFailure) as kept:
+    with kept_processes() as kept:
         first = do(this_process, None)
         with pytest.raises(MalformedInputError, match="no tea"):
             do(refuse, "no tea")
@@ -146,6 +149,9 @@ def test_one_process_does_piece_after_piece_and_is_started_anew_after_it_died(
         with pytest.raises(VerifierFailure, match="died twice"):
             do(die, None)
         last = do(this_process, None)
+        assert is_alive(last)
+        with kept_processes() as inner:
+            assert inner is kept
         assert is_alive(last)
     assert is_gone(first)
     assert is_gone(last)

@@ -1,6 +1,32 @@
-"""Run the command line as ``python -m vcrt``, for where the ``vcrt`` script is not on the path."""
+"""Run the command line: as ``vcrt``, and as ``python -m vcrt`` where that script is not on the path."""
 
-from vcrt.cli import main
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+
+#: What workers import that replay the calls of a log and make a schedule of them.
+_NEEDED = (
+    "vcrt.certification.shards",
+    "vcrt.certification.log_lifting",
+    "vcrt.certification.schedule_checks",
+)
+
+
+def main() -> None:
+    """Run one command; see :func:`vcrt.cli.main`."""
+    given = sys.argv[1:]
+    with ExitStack() as stack:
+        if "--environment" in given and (given[0] == "schedule" or given[:2] == ["lift", "log"]):
+            # Worker processes start while this one imports what it needs itself.
+            from vcrt.processes import kept_processes
+
+            for process in stack.enter_context(kept_processes()):
+                process.prepare(*_NEEDED)
+        from vcrt.cli import main as run
+
+        run()
+
 
 if __name__ == "__main__":
     main()

@@ -9,11 +9,12 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextvars import ContextVar
 from functools import partial
 from importlib import import_module
 from itertools import islice
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from loky.process_executor import BrokenProcessPool
 
@@ -40,6 +41,7 @@ def in_fresh_processes(
     backend: Backend = "loky",
     on_wait: Callable[[], None] = lambda: None,
     narrow: Callable[[Argument, str], Argument | None] = lambda argument, episode: None,
+    kept: KeptProcess | None = None,
 ) -> Iterator[Result]:
     """Apply ``function`` to each argument in ``jobs`` worker processes; results come in the order of arguments.
 
@@ -48,11 +50,11 @@ def in_fresh_processes(
     :mod:`vcrt.call_record`), is ended with everything that it started; its argument is tried once more, alone, and
     before that ``narrow(argument, episode)``, the part of it in which that happened, if it gives one. When that dies or
     overruns again, raises ``error`` with the place. A :class:`VcrtError` of ``function`` comes through as it is; what
-    would end a process (``SystemExit`` and its like) becomes ``error``. Raises :class:`UnavailableError` if the backend
-    is not installed.
+    would end a process (``SystemExit`` and its like) becomes ``error``. One argument alone is done in the process that
+    is ``kept``, if one is. Raises :class:`UnavailableError` if the backend is not installed.
     """
     if backend == "loky":
-        return _in_local_processes(function, iter(arguments), jobs, error, on_wait, narrow)
+        return _in_local_processes(function, iter(arguments), jobs, error, on_wait, narrow, kept)
     return _on_cluster(function, iter(arguments), jobs, error, backend)
 
 
@@ -63,13 +65,18 @@ def _in_local_processes(
     error: type[VcrtError],
     on_wait: Callable[[], None],
     narrow: Callable[[Argument, str], Argument | None],
+    kept: KeptProcess | None,
 ) -> Iterator[Result]:
     pieces = enumerate(arguments)
     unfinished = deque(islice(pieces, _AHEAD * jobs))
     done_alone: dict[int, Result] = {}
     died_before = False
+    if len(unfinished) > 1:
+        kept = None
     while unfinished:
-        with Workers(min(jobs, len(unfinished)), on_wait) as workers:
+        with (
+            Workers(min(jobs, len(unfinished)), on_wait) if kept is None else kept.lent(on_wait)
+        ) as workers:
             try:
                 do = partial(do_piece, function, error)
                 futures: deque[Future[Result] | None] = deque(
@@ -134,37 +141,76 @@ def do_alone(
 class KeptProcess:
     """One worker process for piece after piece; started at the first, and anew after one that ended it."""
 
-    def __init__(self, error: type[VcrtError]) -> None:
-        self._error = error
+    def __init__(self) -> None:
         self._workers: Workers | None = None
-        self._on_wait: Callable[[], None] = lambda: None
 
-    def __enter__(self) -> KeptProcess:
-        return self
+    def prepare(self, *modules: str) -> None:
+        """Start it, and have it import modules that it will need."""
+        for module in modules:
+            self.begin(_import, module)
 
-    def __exit__(self, kind: object, failure: object, trace: object) -> None:
-        if self._workers is not None:
-            self._workers.__exit__(kind, failure, trace)
-            self._workers = None
+    def begin(self, function: Callable[[Argument], object], argument: Argument) -> None:
+        """Do a piece of work that nobody waits for, before whatever is asked for next."""
+        with suppress(BrokenProcessPool):  # whoever asks next finds it
+            self._started().submit(partial(do_piece, function, VcrtError), (0, argument))
 
-    def do(
-        self,
-        function: Callable[[Argument], Result],
-        argument: Argument,
-        on_wait: Callable[[], None],
-    ) -> Result:
-        """The result of a piece, as :func:`in_fresh_processes` gives it."""
-        self._on_wait = on_wait
-        if self._workers is None:
-            self._workers = Workers(1, lambda: self._on_wait())
-        workers = self._workers
+    @contextmanager
+    def lent(self, on_wait: Callable[[], None]) -> Iterator[Workers]:
+        """The process, as workers that go on when the context is left, if they are not broken."""
+        workers = self._started()
+        workers.on_wait = on_wait
         try:
-            return workers.result(
-                workers.submit(partial(do_piece, function, self._error), (0, argument))
-            )
-        except BrokenProcessPool:
-            self.__exit__(None, None, None)
-        return do_alone(function, argument, next(iter(workers.ended), None), self._error, on_wait)
+            yield workers
+        finally:
+            if workers.is_broken:
+                self.end()
+
+    def end(self) -> None:
+        """End it, and what it does."""
+        workers, self._workers = self._workers, None
+        if workers is not None:
+            workers.end(kill=True)
+
+    def _started(self) -> Workers:
+        if self._workers is None:
+            self._workers = Workers(1, lambda: None)
+        return self._workers
+
+
+def _import(module: str) -> None:
+    import_module(module)
+
+
+class KeptProcesses(NamedTuple):
+    """A new process for what is replayed first, and one for what is asked of an environment and replayed again."""
+
+    first: KeptProcess
+    again: KeptProcess
+
+
+_KEPT: ContextVar[KeptProcesses | None] = ContextVar("kept processes", default=None)
+
+
+@contextmanager
+def kept_processes() -> Iterator[KeptProcesses]:
+    """Keep two worker processes meanwhile, for work that says so: starting one takes longer than most questions."""
+    outer = _KEPT.get()
+    if outer is not None:
+        yield outer
+        return
+    kept = KeptProcesses(KeptProcess(), KeptProcess())
+    token = _KEPT.set(kept)
+    try:
+        yield kept
+    finally:
+        _KEPT.reset(token)
+        for process in kept:
+            process.end()
+
+
+def kept_now() -> KeptProcesses | None:
+    """The processes that are kept now, if any are."""
+    return _KEPT.get()
 
 
 def _died(error: type[VcrtError], place: str, failure: BrokenProcessPool) -> VcrtError:

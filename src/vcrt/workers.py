@@ -58,11 +58,12 @@ class Workers:
 
     def __init__(self, jobs: int, on_wait: Callable[[], None]) -> None:
         self.ended: list[Doing] = []
-        self._on_wait = on_wait
+        self.on_wait = on_wait
+        #: Whether one died, or was ended.
+        self.is_broken = False
         self._mark = uuid.uuid4().hex
         self._folder = tempfile.TemporaryDirectory(prefix="vcrt-workers-")
         self._gone_since: dict[int, float] = {}
-        self._broken = False
         self._executor = ProcessPoolExecutor(
             max_workers=jobs,
             # By its name "loky" multiprocessing gives that of whichever copy was imported last: joblib has one, too.
@@ -86,12 +87,12 @@ class Workers:
     def result(self, future: Future[Result]) -> Result:
         """The result of a piece; raises ``BrokenProcessPool`` when a worker died or was ended for being late."""
         while not wait([future], timeout=WAIT_S).done:
-            self._on_wait()
+            self.on_wait()
             self._end_stuck()
         try:
             return future.result()
         except BrokenProcessPool:
-            self._broken = True
+            self.is_broken = True
             self.ended = self.ended or [
                 doing for doing in read_records(Path(self._folder.name)) if doing.work is not None
             ]
@@ -112,10 +113,11 @@ class Workers:
             end_marked(self._mark)
 
     def __exit__(self, kind: object, failure: object, trace: object) -> None:
-        leaving = threading.Thread(
-            target=self._executor.shutdown,
-            kwargs={"kill_workers": kind is not None or self._broken},
-        )
+        self.end(kill=kind is not None or self.is_broken)
+
+    def end(self, *, kill: bool) -> None:
+        """End the workers and all that they have started: at once, or when what they do is done."""
+        leaving = threading.Thread(target=self._executor.shutdown, kwargs={"kill_workers": kill})
         leaving.start()
         leaving.join(_LEAVE_S)
         # Children of a worker that live on, also those that keep it or its pipes from ending.

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -811,3 +814,41 @@ def test_a_trace_that_changes_nothing_is_told(scheduled):
         code, said = scheduled(*command, calls=[("see", {}), ("first", {})])
         assert code == 0
         assert "none of 2 calls changed anything that vcrt can see" in said
+
+
+class OfProcess(Shop):
+    """Its states hold the number of the process: no two replays in two processes are equal."""
+
+    def reset(self, initial):
+        return super().reset(initial) | {"process": os.getpid()}
+
+
+class Noting(Shop):
+    """Notes in which process each state was made."""
+
+    notes: ClassVar[Path]
+
+    def reset(self, initial):
+        with self.notes.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        return super().reset(initial)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_second_process_replays_again_be_it_ahead_or_afterwards(written, jobs):
+    log = written(plain())
+    (found,) = vcrt.lift_log([log], environment=OfProcess, jobs=jobs).calls
+    assert isinstance(found.outcome, vcrt.Exclusion)
+    assert found.outcome.kind == "nondeterministic"
+    assert found.schedule is None
+
+
+def test_what_was_replayed_ahead_is_not_replayed_again(written, tmp_path):
+    log, made = written(plain()), []
+    for jobs in (1, 2):
+        kind = type("Noting", (Noting,), {"notes": tmp_path / str(jobs), "name": "shop"})
+        (found,) = vcrt.lift_log([log], environment=kind, jobs=jobs).calls
+        processes = Counter((tmp_path / str(jobs)).read_text().split())
+        made.append((sorted(processes.values()), found.schedule))
+    assert len(made[0][0]) == 2
+    assert made[0] == made[1]

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vcrt.certification.call_progress import call_progress
 from vcrt.certification.certificates import UncertifiedError
@@ -28,7 +29,6 @@ from vcrt.certification.schedule_checks import checked_schedule
 from vcrt.certification.schedules import Schedule
 from vcrt.certification.shards import EnvironmentFactory, replays_of
 from vcrt.certification.store import remove_store
-from vcrt.datasets.freezing import make_dataset, unfinished_path
 from vcrt.environments.call_logs import read_traces
 from vcrt.environments.conformance import Finding, validate_episodes
 from vcrt.environments.conformance_checks import (
@@ -38,7 +38,7 @@ from vcrt.environments.conformance_checks import (
     restored_states_agree,
 )
 from vcrt.environments.contract import Environment, Episode, ReplayRequest, StepEnvironment
-from vcrt.environments.isolation import ask, one_process
+from vcrt.environments.isolation import ask
 from vcrt.environments.log_traces import Trace
 from vcrt.environments.object_states import first_difference, form_of, without_keys
 from vcrt.environments.registry import named_factory
@@ -48,10 +48,12 @@ from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.jobs import num_jobs
 from vcrt.limits import MAX_COMPLETE, MAX_OPERATIONS
 from vcrt.printable import counted
-from vcrt.processes import Backend
+from vcrt.processes import Backend, kept_processes
 from vcrt.progress import SILENT, Progress, tell
-from vcrt.records.dataset import Dataset
 from vcrt.storage import require_new
+
+if TYPE_CHECKING:
+    from vcrt.records.dataset import Dataset
 
 #: Exclusions after which the replays say nothing.
 _NO_SCHEDULE = ("nondeterministic", "version_disagreement", "unequal_futures")
@@ -136,7 +138,7 @@ def lift_log(
     if output is not None:
         require_new(Path(output), VcrtError)
     factory = named_factory(environment) if isinstance(environment, str) else environment
-    with one_process():
+    with kept_processes():
         return _lifted(factory, logs, window, redact, output, jobs, backend, progress)
 
 
@@ -170,7 +172,11 @@ def _lifted(
     factories = {name: factory}
     dataset = None
     with tempfile.TemporaryDirectory() as scratch:
-        shards = Path(scratch) if output is None else unfinished_path(Path(output))
+        shards = Path(scratch)
+        if output is not None:
+            from vcrt.datasets.freezing import make_dataset, unfinished_path
+
+            shards = unfinished_path(Path(output))
         shards.mkdir(parents=True, exist_ok=True)
         schemas, _ = certify(
             config,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from vcrt.api.datasets import show
 from vcrt.api.logs import LiftedCalls, lift_log
 from vcrt.certification.certificates import UncertifiedError
 from vcrt.certification.log_lifting import LeftOut, RunTrace, flows_of
@@ -18,7 +18,9 @@ from vcrt.environments.call_logs import read_traces
 from vcrt.environments.contract import Episode
 from vcrt.errors import VcrtError
 from vcrt.progress import SILENT, Progress
-from vcrt.records.dataset import Dataset
+
+if TYPE_CHECKING:
+    from vcrt.records.dataset import Dataset
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,6 +68,8 @@ def schedule(
                 expected="--environment FILE.py:CLASS, or the name of a registered environment",
                 remedy=f"vcrt schedule {source} --environment FILE.py:CLASS",
             )
+        from vcrt.api.datasets import show
+
         examined = show(str(source), dataset, progress=progress).examined
         replays = examined.evidence.replays
         episode, found, problem = replays.episode, None, None

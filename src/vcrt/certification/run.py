@@ -25,6 +25,7 @@ from vcrt.certification.shards import (
     only_episode,
     only_episode_again,
     replay_again,
+    replay_ahead,
     replay_first,
 )
 from vcrt.certification.store import ShardStore, open_store
@@ -32,7 +33,7 @@ from vcrt.environments.contract import Versions
 from vcrt.environments.isolation import Description, describe
 from vcrt.errors import VerifierFailure
 from vcrt.hashing import json_digest
-from vcrt.processes import Backend, in_fresh_processes
+from vcrt.processes import Backend, in_fresh_processes, kept_now
 from vcrt.progress import SILENT, Progress
 
 
@@ -140,6 +141,9 @@ def _first_stage(
     missing = [piece for piece in pieces if _first(store, piece) is None]
     sizes, to_do = _sizes(pieces), _sizes(missing)
     known: set[str] = set()
+    kept = kept_now()
+    if kept and jobs > 1 and len(missing) == 1 and missing[0].shard.episodes:
+        kept.again.begin(replay_ahead, missing[0].shard)
     with call_progress() as calls:
         results = in_fresh_processes(
             calls.counted(replay_first),
@@ -149,6 +153,7 @@ def _first_stage(
             error=VerifierFailure,
             on_wait=calls.show,
             narrow=only_episode,
+            kept=kept.first if kept else None,
         )
         for piece in missing:
             name = piece.selection.series.environment
@@ -195,6 +200,7 @@ def _second_stage(
     total, to_do = _sizes(pieces).total(), _sizes(missing).total()
     what = f"replay again in fresh processes{_before(total - to_do)}"
     task = progress.task(what, to_do, "candidates")
+    kept = kept_now()
     work = ((piece.shard, FirstReplay.from_json(store.read(piece.first_name))) for piece in missing)
     with call_progress() as calls:
         for name, number in _sizes(missing).items():
@@ -209,6 +215,7 @@ def _second_stage(
             error=VerifierFailure,
             on_wait=calls.show,
             narrow=only_episode_again,
+            kept=kept.again if kept else None,
         )
         for piece, result in zip(missing, results, strict=True):
             second = calls.done(piece.selection.series.environment, piece.num_candidates, result)

@@ -117,21 +117,47 @@ def replay_again(work: tuple[Shard, FirstReplay]) -> SecondReplay:
         (second,) = in_fresh_processes(replay_again, [work], jobs=1, error=VerifierFailure)
         return second
     with _naming(shard.schema):
-        environment = make_guarded(shard.factory)
         evidence = first.evidence()
-        before = environment.versions()
         episodes = [item.episode for item in evidence]
+        contents = _contents(shard.episodes)
+        environment, before, again = (
+            _AHEAD.pop(contents) if contents in _AHEAD else _again(shard, episodes)
+        )
+        by_content = {replays.episode.content_hash(): replays for replays in again}
         sampled = {e.episode_id: e for e in _sampled(environment, shard)}
-        again = replayed(environment, episodes, sampled=shard.preset.samples, backwards=True)
         return SecondReplay(
             versions=(before, environment.versions()),
             differences=tuple(
                 _resampled(item.episode, sampled if shard.seeds else None)
-                or difference_of(item.replays, repeated)
-                for item, repeated in zip(evidence, again, strict=True)
+                or difference_of(item.replays, by_content[item.episode.content_hash()])
+                for item in evidence
             ),
             of=json_digest(first.to_json()),
         )
+
+
+def replay_ahead(shard: Shard) -> None:
+    """Replay the given episodes of a shard for :func:`replay_again`, while they are replayed first elsewhere."""
+    with _naming(shard.schema):
+        _AHEAD[_contents(shard.episodes)] = _again(shard, shard.episodes)
+
+
+#: What this process has replayed ahead, by what the episodes hold.
+_AHEAD: dict[tuple[str, ...], tuple[Environment, Versions, list[EpisodeReplays]]] = {}
+
+
+def _again(
+    shard: Shard, episodes: Sequence[Episode]
+) -> tuple[Environment, Versions, list[EpisodeReplays]]:
+    """The second replays of episodes, with the environment that made them and its versions before."""
+    environment = make_guarded(shard.factory)
+    before = environment.versions()
+    again = replayed(environment, episodes, sampled=shard.preset.samples, backwards=True)
+    return environment, before, again
+
+
+def _contents(episodes: Sequence[Episode]) -> tuple[str, ...]:
+    return tuple(episode.content_hash() for episode in episodes)
 
 
 def only_episode(shard: Shard, episode: str) -> Shard | None:

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from vcrt.progress import Task
 
+Result = TypeVar("Result")
 #: ``observer(environment, number, seconds)``: so many calls of an environment took so long together.
 Observer: TypeAlias = Callable[[str, int, float], None]
 
@@ -49,18 +50,18 @@ def observing(observer: Observer) -> Iterator[None]:
         _observer.reset(token)
 
 
-@contextmanager
-def counted_calls(environment: str, number: int) -> Iterator[None]:
-    """Report what is done in this context as so many calls, if somebody is :func:`observing`."""
+def counted_call(
+    environment: str, number: int, function: Callable[..., Result], *arguments: object
+) -> Result:
+    """Call a function, and report that as so many calls, if somebody is :func:`observing`."""
     observer = _observer.get()
     if observer is None or not number:
-        yield
-        return
+        return function(*arguments)
     # What the environment calls of itself meanwhile is part of these calls.
     token = _observer.set(None)
     began = time.perf_counter()
     try:
-        yield
+        return function(*arguments)
     finally:
         _observer.reset(token)
         observer(environment, number, time.perf_counter() - began)

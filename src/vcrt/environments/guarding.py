@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from vcrt.call_record import current_record
-from vcrt.environments.calls import counted_calls
+from vcrt.environments.calls import counted_call
 from vcrt.environments.contract import (
     Accepted,
     BatchEnvironment,
@@ -243,8 +243,7 @@ class _Guard:
             else record.begin(episode or self._where, call, self._timeout_s * times)
         )
         try:
-            with counted_calls(self._environment.name, number):
-                return function(*arguments)
+            return counted_call(self._environment.name, number, function, *arguments)
         except VcrtError as error:
             raise self._placed(error, episode, call) from error
         except BaseException as error:

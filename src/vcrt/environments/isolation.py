@@ -6,9 +6,7 @@ certification, whose workers are processes of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -25,7 +23,7 @@ from vcrt.environments.guarding import make_guarded
 from vcrt.environments.registry import Registered, in_process_names
 from vcrt.environments.shared_prefixes import offers_snapshots, shares_prefixes
 from vcrt.errors import VcrtError, VerifierFailure
-from vcrt.processes import KeptProcess, in_fresh_processes
+from vcrt.processes import in_fresh_processes, kept_now
 
 Result = TypeVar("Result")
 
@@ -72,25 +70,16 @@ def ask(
     """
     if isinstance(factory, Registered) and factory.name in in_process_names():
         return question(make_guarded(factory))
-    kept, work = _KEPT.get(), (factory, question)
-    if kept is not None:
-        return kept.do(_answer, work, on_wait)
-    (answer,) = in_fresh_processes(_answer, [work], jobs=1, error=VerifierFailure, on_wait=on_wait)
+    kept = kept_now()
+    (answer,) = in_fresh_processes(
+        _answer,
+        [(factory, question)],
+        jobs=1,
+        error=VerifierFailure,
+        on_wait=on_wait,
+        kept=kept.again if kept else None,
+    )
     return answer
-
-
-@contextmanager
-def one_process() -> Iterator[None]:
-    """Have all questions that are asked meanwhile asked in one process, each of an environment that is made anew."""
-    with KeptProcess(VerifierFailure) as kept:
-        token = _KEPT.set(kept)
-        try:
-            yield
-        finally:
-            _KEPT.reset(token)
-
-
-_KEPT: ContextVar[KeptProcess | None] = ContextVar("kept process", default=None)
 
 
 def describe(factory: Callable[[], Environment]) -> Description:

@@ -188,7 +188,7 @@ def _first_change(before: _Looking, after: _Looking) -> tuple[str, str] | None:
     """The first owner and name of which both digests differ; of owners that were met at both times."""
     for owner, values in before.plain.items():
         others = after.plain.get(owner, values)
-        if not _same(values, others):
+        if values is not others and not _same(values, others):
             for name in sorted({*values, *others}):
                 text = os.fsdecode(name)
                 if not _is_own(values, name, others) or text in after.ignored:
@@ -242,6 +242,7 @@ class _Surroundings:
         self.told = set[str]()
         self._bases: dict[Any, tuple[Any, list[tuple[str, Any]]]] = {}
         self.libraries: list[ModuleType] = []
+        self._copies: dict[str, dict[Any, object]] = {}
 
     def look_around(self) -> None:
         """Find the modules of the environment, and those that their code names."""
@@ -277,6 +278,13 @@ class _Surroundings:
             ]
             self._bases[kind] = kind.__mro__, bases
         return bases
+
+    def kept_copy(self, owner: str, values: dict[Any, object]) -> dict[Any, object]:
+        """A copy of what an owner has, the same one as long as nothing changes: two looks need not be compared then."""
+        kept = self._copies.get(owner)
+        if kept is None or not _same(kept, values):
+            kept = self._copies[owner] = dict(values)
+        return kept
 
     def registered(self) -> dict[Any, object]:
         """Which classes of these modules are registered with their abstract classes, and with those of Python."""
@@ -409,7 +417,7 @@ class _Looking:
         #: What is compared as it is, by owner and name; the keys of environment variables are as the system has them.
         self.found: _Look = {}
         self.plain: dict[str, dict[Any, object]] = {
-            "environment variable ": dict(os.environ._data),  # type: ignore[attr-defined]
+            "environment variable ": os.environ._data,  # type: ignore[attr-defined]
             "": _of_the_process(around.names),
         }
         own = {
@@ -422,7 +430,7 @@ class _Looking:
         }
         self._add("attribute of the environment ", own)
         for module in around.libraries:
-            self.plain[f"attribute {module.__name__}."] = dict(vars(module))
+            self.plain[f"attribute {module.__name__}."] = vars(module)
         classes = {id(each): each for each in (*around.bases, *self.classes)}
         for name, space in self.spaces.values():
             plan = self._add(f"global {name}.", space, named=around.named)
@@ -435,6 +443,8 @@ class _Looking:
                 each: vars(logger)[each] for each in ("level", "disabled", "propagate")
             } | {each: list(vars(logger)[each]) for each in ("handlers", "filters")}
         self.plain["abstract class "] = around.registered()
+        for owner, values in self.plain.items():
+            self.plain[owner] = around.kept_copy(owner, values)
 
     def _add_class(self, kind: Any) -> None:
         for name, base in self.around.bases_of(kind):

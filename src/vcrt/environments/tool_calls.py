@@ -15,18 +15,12 @@ import sys
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import lru_cache, wraps
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, ClassVar, Generic
 
-from pydantic import BaseModel, RootModel, ValidationError, validate_call
-from pydantic.errors import PydanticUserError
-from pydantic_core import to_jsonable_python
-
-from vcrt.documents import first_error
 from vcrt.environments.contract import (
     Accepted,
     Environment,
@@ -85,14 +79,15 @@ def call_method(tools: object, name: str, arguments: Mapping[str, Any]) -> objec
         names = [n for n in dir(kind) if n[0] != "_" and callable(getattr(kind, n, None))]
         near = get_close_matches(name, names, n=1)
         raise InvalidCall(f"no tool {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
-    fit = _fitting(getattr(method, "__func__", method))
-    try:
-        given = arguments if fit is None else fit(arguments, isinstance(method, FunctionType))
-    except ValidationError as error:
-        _require_parameters(method, name, arguments)
-        raise InvalidCall(
-            f"arguments that do not fit the tool {name!r}: {first_error(error)}"
-        ) from error
+    given, function = arguments, getattr(method, "__func__", method)
+    if isinstance(function, FunctionType) and {*function.__annotations__} - {"return"}:
+        from vcrt.environments.typed_calls import UnfitArgumentsError, fitted
+
+        try:
+            given = fitted(function, arguments, alone=isinstance(method, FunctionType))
+        except UnfitArgumentsError as error:
+            _require_parameters(method, name, arguments)
+            raise InvalidCall(f"arguments that do not fit the tool {name!r}: {error}") from error
     try:
         output = method(**given)
     except TypeError:
@@ -114,44 +109,6 @@ def _require_parameters(
         raise InvalidCall(f"arguments that do not fit the tool {name!r}: {error}") from error
     except ValueError:  # a function of C that does not say
         pass
-
-
-@lru_cache(maxsize=1024)
-def _fitting(
-    function: Callable[..., object],
-) -> Callable[[Mapping[str, Any], bool], Mapping[str, Any]] | None:
-    """What makes arguments what a function's type hints say; None if it has none, or such as pydantic cannot read."""
-    if not isinstance(function, FunctionType) or not {*function.__annotations__} - {"return"}:
-        return None
-
-    @wraps(function)
-    def taken(*_: object, **given: object) -> Mapping[str, object]:
-        return given
-
-    try:
-        checked: Callable[..., Mapping[str, Any]] = validate_call(taken)
-        parameters = inspect.signature(function).parameters
-    except (PydanticUserError, NameError, TypeError, ValueError):
-        return None
-
-    def fitted(arguments: Mapping[str, Any], alone: bool) -> Mapping[str, Any]:
-        """The arguments; ``alone``: no object is passed before them. What is left out stays with the function."""
-        given = checked(**arguments) if alone else checked(None, **arguments)
-        return {
-            name: value
-            for name, value in given.items()
-            if name in arguments or not _is_default(parameters.get(name), value)
-        }
-
-    return fitted
-
-
-def _is_default(parameter: inspect.Parameter | None, value: object) -> bool:
-    if parameter is None:
-        return False
-    default = parameter.default
-    # pydantic copies those that may change.
-    return value is default or (type(default) in (list, dict, set) and value == default)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -432,29 +389,11 @@ def output_text(output: object) -> str:
     """
     with suppress(TypeError, ValueError, RecursionError):
         return canonical_json(output).decode()  # type: ignore[arg-type]
+    from vcrt.environments.typed_calls import written_with_sets_sorted
+
     with suppress(TypeError, ValueError, RecursionError):
-        return canonical_json(_sets_sorted(to_jsonable_python(output), output)).decode()
+        return canonical_json(written_with_sets_sorted(output)).decode()
     return canonical_objects(output).decode()
-
-
-def _sets_sorted(written: Any, value: object) -> Any:
-    """What was written of a value as JSON, with the members of its sets in one order."""
-    if isinstance(written, list) and isinstance(value, set | frozenset | list | tuple):
-        each = [_sets_sorted(*pair) for pair in zip(written, value, strict=True)]
-        return each if isinstance(value, list | tuple) else sorted(each, key=canonical_json)
-    if isinstance(value, RootModel):
-        return _sets_sorted(written, value.root)
-    if not isinstance(written, dict):
-        return written
-    parts: dict[str, object] = {}
-    if isinstance(value, Mapping):
-        parts = dict(zip(written, value.values(), strict=True))
-    elif isinstance(value, BaseModel):
-        known = type(value).model_fields.items()
-        parts = {each.serialization_alias or name: getattr(value, name) for name, each in known}
-    elif is_dataclass(value):
-        parts = {each.name: getattr(value, each.name) for each in fields(value)}
-    return {key: _sets_sorted(each, parts.get(key)) for key, each in written.items()}
 
 
 def hidden(output: str) -> str:

@@ -1,0 +1,99 @@
+"""Make a call's arguments what type hints say, and outputs JSON, as pydantic does both.
+
+Apart from :mod:`vcrt.environments.tool_calls`, since importing pydantic takes longer than most calls: who has neither
+type hints nor models does not wait for it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from functools import lru_cache, wraps
+from typing import Any
+
+from pydantic import BaseModel, RootModel, ValidationError, validate_call
+from pydantic.errors import PydanticUserError
+from pydantic_core import to_jsonable_python
+
+from vcrt.documents import first_error
+from vcrt.hashing import canonical_json
+
+
+class UnfitArgumentsError(ValueError):
+    """Arguments that are not what the type hints say."""
+
+
+def fitted(
+    function: Callable[..., object], arguments: Mapping[str, Any], *, alone: bool
+) -> Mapping[str, Any]:
+    """The arguments as the function's type hints say, or as they are if pydantic cannot read those.
+
+    ``alone``: no object is passed before them. What is left out stays with the function. Raises
+    :class:`UnfitArgumentsError`.
+    """
+    fit = _fitting(function)
+    try:
+        return arguments if fit is None else fit(arguments, alone)
+    except ValidationError as error:
+        raise UnfitArgumentsError(first_error(error)) from error
+
+
+def written_with_sets_sorted(output: object) -> Any:
+    """An output as pydantic writes it, which is how a model gets it, with the members of sets in one order."""
+    return _sets_sorted(to_jsonable_python(output), output)
+
+
+@lru_cache(maxsize=1024)
+def _fitting(
+    function: Callable[..., object],
+) -> Callable[[Mapping[str, Any], bool], Mapping[str, Any]] | None:
+    """What makes arguments what a function's type hints say; None if pydantic cannot read them."""
+
+    @wraps(function)
+    def taken(*_: object, **given: object) -> Mapping[str, object]:
+        return given
+
+    try:
+        checked: Callable[..., Mapping[str, Any]] = validate_call(taken)
+        parameters = inspect.signature(function).parameters
+    except (PydanticUserError, NameError, TypeError, ValueError):
+        return None
+
+    def fitted(arguments: Mapping[str, Any], alone: bool) -> Mapping[str, Any]:
+        given = checked(**arguments) if alone else checked(None, **arguments)
+        return {
+            name: value
+            for name, value in given.items()
+            if name in arguments or not _is_default(parameters.get(name), value)
+        }
+
+    return fitted
+
+
+def _is_default(parameter: inspect.Parameter | None, value: object) -> bool:
+    if parameter is None:
+        return False
+    default = parameter.default
+    # pydantic copies those that may change.
+    return value is default or (type(default) in (list, dict, set) and value == default)
+
+
+def _sets_sorted(written: Any, value: object) -> Any:
+    """What was written of a value as JSON, with the members of its sets in one order."""
+    if isinstance(written, list) and isinstance(value, set | frozenset | list | tuple):
+        each = [_sets_sorted(*pair) for pair in zip(written, value, strict=True)]
+        return each if isinstance(value, list | tuple) else sorted(each, key=canonical_json)
+    if isinstance(value, RootModel):
+        return _sets_sorted(written, value.root)
+    if not isinstance(written, dict):
+        return written
+    parts: dict[str, object] = {}
+    if isinstance(value, Mapping):
+        parts = dict(zip(written, value.values(), strict=True))
+    elif isinstance(value, BaseModel):
+        known = type(value).model_fields.items()
+        parts = {each.serialization_alias or name: getattr(value, name) for name, each in known}
+    elif is_dataclass(value):
+        parts = {each.name: getattr(value, each.name) for each in fields(value)}
+    return {key: _sets_sorted(each, parts.get(key)) for key, each in written.items()}
