@@ -19,6 +19,7 @@ from vcrt.process_marks import SERVER_MARK, WORKERS_MARK, bears_mark, mark_proce
 from vcrt.processes import in_fresh_processes, kept_processes
 from vcrt.workers import Workers, end_marked, is_alive
 
+pytestmark = pytest.mark.processes
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 #: Detaches itself as daemons do, with an empty environment written over the one that it had, as by a title of its own.
 DAEMON = """

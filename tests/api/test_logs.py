@@ -23,6 +23,8 @@ from vcrt.environments.call_logs import looks_drawn, read_traces, same_output, s
 from vcrt.errors import EnvironmentFailure, MalformedInputError, UnknownNameError, VcrtError
 from vcrt.progress import Silent
 
+#: In this process, looks beside the states would be at all that this module has.
+pytestmark = pytest.mark.processes
 SHOP = Path(__file__).parents[1] / "support" / "shop.py"
 CALLS = [
     ("look", {"item": "tea"}, {"item": "tea", "left": 3}),

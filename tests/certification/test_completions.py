@@ -286,6 +286,7 @@ class Stocked(Notes):
         return state == [1] * len(state)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("factory", [partial(Stocked, "flour"), lambda: Stocked("flour")])
 def test_an_environment_that_a_function_makes_is_made_once_in_a_process(factory):
     with CompletionJudge(factory) as judge:
@@ -466,6 +467,7 @@ def test_workers_give_what_one_process_gives_and_equal_completions_are_judged_on
             assert getattr(judgement, name) == getattr(expected, name)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("line", "environment", "words"),
     [("die()", Kitchen, "died twice"), ("stall()", ImpatientKitchen, "ran over its time limit")],
@@ -488,6 +490,7 @@ def workers():
     ]
 
 
+@pytest.mark.processes
 def test_workers_that_are_killed_while_idle_are_replaced():
     with CompletionJudge(Kitchen) as judge:
         judge.begin([TASK], [SOLUTION])

@@ -110,6 +110,8 @@ def test_a_sequence_refused_as_a_whole_blames_its_last_step():
     assert all(c.verdict == "precedes" and c.before == 0 for c in last)
 
 
+#: A mutant that asks in which process it is, or by what chance that differs.
+OF_PROCESSES = pytest.mark.processes
 MUTANTS = [
     (toy.Idle, "no_effect"),
     (toy.SameSignatures, "ambiguous_correspondence"),
@@ -117,15 +119,15 @@ MUTANTS = [
     (toy.AlwaysAccepts, "outside_schema"),
     (toy.AlwaysRejects, "outside_schema"),
     (toy.ContextDependent, "context_dependent"),
-    (toy.ProcessDependent, "nondeterministic"),
+    pytest.param(toy.ProcessDependent, "nondeterministic", marks=OF_PROCESSES),
     (toy.ReplayDependent, "nondeterministic"),
-    (toy.ChangingVersions, "version_disagreement"),
+    pytest.param(toy.ChangingVersions, "version_disagreement", marks=OF_PROCESSES),
     (toy.DisagreeingSecondOpinion, "second_opinion"),
     (toy.Forgetful, "unequal_futures"),
     (toy.Aliasing, "outside_schema"),  # what its first replay shares, it has changed in place
     (toy.LearnsFromOthers, "nondeterministic"),
     (toy.CountsEpisodes, "nondeterministic"),
-    (toy.SamplesAtRandom, "nondeterministic"),
+    pytest.param(toy.SamplesAtRandom, "nondeterministic", marks=OF_PROCESSES),
     (toy.ForgetsTheOnlyStep, "unequal_futures"),
     (toy.NeverRefuses, "outside_schema"),
 ]
@@ -148,7 +150,7 @@ def test_duplicates_are_counted_and_left_out(mutant, run):
     ("mutant", "message"),
     [
         (toy.DyingVerifier, "verifier died"),
-        (toy.KilledProcess, "worker process died twice"),
+        pytest.param(toy.KilledProcess, "worker process died twice", marks=pytest.mark.processes),
         (toy.SkipsAnswers, "in due form"),
         (toy.BreaksTheSecondTime, "died the second time"),
         (toy.Breaks, r"(?s)without an answer.*toy/needs/\d+, step 'step 0'.*KeyError"),

@@ -227,6 +227,7 @@ def started_as(name):
     return sys.orig_argv[1:3], os.environ.get(name)
 
 
+@pytest.mark.processes
 def test_workers_are_small_interpreters_with_a_thread_each_unless_the_environment_says_so(
     monkeypatch,
 ):

@@ -212,11 +212,15 @@ def test_a_long_message_is_printed_whole_and_cannot_steer_the_terminal(terminal,
 @pytest.mark.parametrize(
     ("kind", "schema", "excluded"),
     [
-        (toy.ProcessDependent, "needs", "nondeterministic"),
+        pytest.param(
+            toy.ProcessDependent, "needs", "nondeterministic", marks=pytest.mark.processes
+        ),
         (toy.ReplayDependent, "needs", "nondeterministic"),
         (toy.SameSignatures, "needs", "ambiguous_correspondence"),
         (toy.NoProvenance, "needs", "missing_provenance"),
-        (toy.ChangingVersions, "needs", "version_disagreement"),
+        pytest.param(
+            toy.ChangingVersions, "needs", "version_disagreement", marks=pytest.mark.processes
+        ),
         (toy.ContextDependent, "needs", "context_dependent"),
         (toy.Idle, "needs", "no_effect"),
         (toy.Forgetful, "overwrite", "unequal_futures"),
@@ -248,6 +252,7 @@ def test_an_excluded_episode_says_which_exclusion_why_and_what_was_replayed(
         read_certificate(path)
 
 
+@pytest.mark.processes
 def test_what_changed_between_two_processes_is_named():
     outcome = examined("needs", 1, toy.ProcessDependent).outcome
     assert outcome.detail.startswith("replays[0].state_hashes[0] (the initial state): ")
@@ -343,7 +348,9 @@ def test_names_that_mean_nothing_are_refused():
         shown("tyo/needs/1")
 
 
-@pytest.mark.parametrize("kind", [toy.DyingVerifier, toy.KilledProcess])
+@pytest.mark.parametrize(
+    "kind", [toy.DyingVerifier, pytest.param(toy.KilledProcess, marks=pytest.mark.processes)]
+)
 def test_a_verifier_that_breaks_shows_nothing(kind):
     with pytest.raises(VerifierFailure):
         shown("toy/needs/1", factories={"toy": kind})

@@ -16,6 +16,8 @@ from vcrt.certification.episodes import Exclusion
 from vcrt.environments.contract import MAX_REASON, Rejected
 from vcrt.errors import EnvironmentFailure, VcrtError, VerifierFailure
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):

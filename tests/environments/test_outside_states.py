@@ -419,6 +419,7 @@ def lifted(tmp_path, source, kind, *calls):
     return lift_log([log], environment=place)
 
 
+@pytest.mark.processes
 def test_what_one_order_leaves_behind_for_the_next_is_named(tmp_path):
     with pytest.raises(VcrtError) as caught:
         lifted(tmp_path, KEPT, "Keeping", ("add", "a"), ("add", "b"))

@@ -188,6 +188,7 @@ class Noted:
         self.said.append((done, expected))
 
 
+@pytest.mark.processes
 def test_workers_tell_of_calls_inside_a_shard(tmp_path):
     noted = Noted()
     config = sampled({"toy": ("needs",)}, 1)

@@ -340,7 +340,14 @@ def test_an_environment_that_is_not_registered_is_an_unknown_name(write):
         verify_certificate(write(DOCUMENT))
 
 
-@pytest.mark.parametrize("broken", [toy.DyingVerifier, toy.KilledProcess, toy.SkipsAnswers])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        toy.DyingVerifier,
+        pytest.param(toy.KilledProcess, marks=pytest.mark.processes),
+        toy.SkipsAnswers,
+    ],
+)
 def test_a_verifier_that_breaks_is_an_error_and_no_verdict(broken, write):
     with pytest.raises(VerifierFailure):
         verify_certificate(write(DOCUMENT), factories={"toy": broken})

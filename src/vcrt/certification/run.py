@@ -7,11 +7,10 @@ order. Evidence lies in the store, not in memory; of each episode only digests a
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from vcrt.certification.call_progress import call_progress, calls_for_all_orders
 from vcrt.certification.config import CertificationConfig, Series
@@ -21,6 +20,7 @@ from vcrt.certification.selection import Piece, Selection, first_name
 from vcrt.certification.shard_results import FirstReplay, SecondReplay
 from vcrt.certification.shards import (
     EnvironmentFactory,
+    Shard,
     factory_of,
     only_episode,
     only_episode_again,
@@ -32,7 +32,6 @@ from vcrt.certification.store import ShardStore, open_store
 from vcrt.environments.contract import Versions
 from vcrt.environments.isolation import Description, describe
 from vcrt.errors import VerifierFailure
-from vcrt.hashing import json_digest
 from vcrt.processes import Backend, in_fresh_processes, kept_now
 from vcrt.progress import SILENT, Progress
 
@@ -122,12 +121,6 @@ def _wave(
     ]
     _first_stage(pieces, environments, store, jobs, backend, progress)
     _second_stage(pieces, environments, store, jobs, backend, progress)
-    for piece in pieces:
-        second = _second(store, piece)
-        assert second is not None
-        piece.selection.take(
-            piece.start, FirstReplay.from_json(store.read(piece.first_name)), second
-        )
 
 
 def _first_stage(
@@ -138,7 +131,7 @@ def _first_stage(
     backend: Backend,
     progress: Progress,
 ) -> None:
-    missing = [piece for piece in pieces if _first(store, piece) is None]
+    missing = [piece for piece in pieces if not _is_first_done(store, piece)]
     sizes, to_do = _sizes(pieces), _sizes(missing)
     known: set[str] = set()
     kept = kept_now()
@@ -196,12 +189,21 @@ def _second_stage(
     backend: Backend,
     progress: Progress,
 ) -> None:
-    missing = [piece for piece in pieces if _second(store, piece) is None]
+    """Replay what is certified again, and have each selection take its pieces in their order."""
+    done = [_second(store, piece) for piece in pieces]
+    missing = [piece for piece, second in zip(pieces, done, strict=True) if second is None]
     total, to_do = _sizes(pieces).total(), _sizes(missing).total()
     what = f"replay again in fresh processes{_before(total - to_do)}"
     task = progress.task(what, to_do, "candidates")
     kept = kept_now()
-    work = ((piece.shard, FirstReplay.from_json(store.read(piece.first_name))) for piece in missing)
+    #: First replays of the pieces that are handed out.
+    at_work: deque[FirstReplay] = deque()
+
+    def work() -> Iterator[tuple[Shard, FirstReplay]]:
+        for piece in missing:
+            at_work.append(_first(store, piece))
+            yield piece.shard, at_work[-1]
+
     with call_progress() as calls:
         for name, number in _sizes(missing).items():
             n = missing[0].shard.preset.num_operations
@@ -209,7 +211,7 @@ def _second_stage(
             calls.expect(name, task, number, expected)
         results = in_fresh_processes(
             calls.counted(replay_again),
-            work,
+            work(),
             jobs=jobs,
             backend=backend,
             error=VerifierFailure,
@@ -217,23 +219,33 @@ def _second_stage(
             narrow=only_episode_again,
             kept=kept.again if kept else None,
         )
-        for piece, result in zip(missing, results, strict=True):
-            second = calls.done(piece.selection.series.environment, piece.num_candidates, result)
-            store.write(piece.second_name, second.to_json())
+        for piece, second in zip(pieces, done, strict=True):
+            if second is None:
+                name = piece.selection.series.environment
+                second = calls.done(name, piece.num_candidates, next(results))
+                store.write(piece.second_name, second.to_json())
+                first = at_work.popleft()
+            else:
+                first = _first(store, piece)
+            piece.selection.take(piece.start, first, second)
 
 
-def _first(store: ShardStore, piece: Piece) -> Any:
-    """The finished first replay of a piece, if it is of as many candidates."""
+def _is_first_done(store: ShardStore, piece: Piece) -> bool:
+    """Whether the first replay of a piece is finished, and of as many candidates."""
     content = store.read(piece.first_name)
     outcomes = content.get("outcomes") if isinstance(content, dict) else None
     other = isinstance(outcomes, list) and len(outcomes) != piece.num_candidates
-    return None if other else content
+    return content is not None and not other
+
+
+def _first(store: ShardStore, piece: Piece) -> FirstReplay:
+    return FirstReplay.from_json(store.read(piece.first_name))
 
 
 def _second(store: ShardStore, piece: Piece) -> SecondReplay | None:
     """The finished second replay of a piece, if it belongs to the first one that is there."""
     content = store.read(piece.second_name)
-    if content is None or content["of"] != json_digest(store.read(piece.first_name)):
+    if content is None or content["of"] != store.digest(piece.first_name):
         return None
     return SecondReplay.from_json(content)
 

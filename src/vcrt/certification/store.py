@@ -39,17 +39,26 @@ class ShardStore:
 
     def read(self, name: str) -> Any:
         """The content of a piece, or None if it is not there whole; raises :class:`TooLargeError` for one too large."""
+        body = self._body(name)
+        try:
+            return None if body is None else json.loads(body)
+        except (ValueError, RecursionError):
+            return None
+
+    def digest(self, name: str) -> str | None:
+        """The SHA-256 of the content's canonical JSON, or None if the piece is not there whole."""
+        body = self._body(name)
+        return None if body is None else sha256_hex(body)
+
+    def _body(self, name: str) -> bytes | None:
         try:
             size = (self.path / name).stat().st_size
         except OSError:
             return None
         _require_size(self.path / name, size)
         try:
-            header_line, _, body = read_limited(self.path / name, _MAX_PIECE).partition(b"\n")
-            header = json.loads(header_line)
-            if header != self._header(name, body):
-                return None
-            return json.loads(body)
+            header, _, body = read_limited(self.path / name, _MAX_PIECE).partition(b"\n")
+            return body if json.loads(header) == self._header(name, body) else None
         except (OSError, ValueError, RecursionError):
             return None
 

@@ -81,11 +81,11 @@ def call_method(tools: object, name: str, arguments: Mapping[str, Any]) -> objec
         raise InvalidCall(f"no tool {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
     given, function = arguments, getattr(method, "__func__", method)
     if isinstance(function, FunctionType) and {*function.__annotations__} - {"return"}:
-        from vcrt.environments.typed_calls import UnfitArgumentsError, fitted
+        from vcrt.environments.typed_calls import UnfitArguments, fitted
 
         try:
             given = fitted(function, arguments, alone=isinstance(method, FunctionType))
-        except UnfitArgumentsError as error:
+        except UnfitArguments as error:
             _require_parameters(method, name, arguments)
             raise InvalidCall(f"arguments that do not fit the tool {name!r}: {error}") from error
     try:

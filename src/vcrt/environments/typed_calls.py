@@ -20,7 +20,7 @@ from vcrt.documents import first_error
 from vcrt.hashing import canonical_json
 
 
-class UnfitArgumentsError(ValueError):
+class UnfitArguments(Exception):
     """Arguments that are not what the type hints say."""
 
 
@@ -30,13 +30,13 @@ def fitted(
     """The arguments as the function's type hints say, or as they are if pydantic cannot read those.
 
     ``alone``: no object is passed before them. What is left out stays with the function. Raises
-    :class:`UnfitArgumentsError`.
+    :class:`UnfitArguments`.
     """
     fit = _fitting(function)
     try:
         return arguments if fit is None else fit(arguments, alone)
     except ValidationError as error:
-        raise UnfitArgumentsError(first_error(error)) from error
+        raise UnfitArguments(first_error(error)) from error
 
 
 def written_with_sets_sorted(output: object) -> Any:

@@ -1,0 +1,87 @@
+"""Do the work of worker processes in the process of the test, but for tests that are about processes.
+
+A worker process costs half a second. What is sent to one and comes back is pickled all the same, and each worker is
+another process to the code that asks which one it is in. Mark a test, or a module, ``processes`` where a worker is
+killed, hangs, prints, keeps something to itself, or must not see what the test has in memory.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import cloudpickle
+import pytest
+
+from vcrt import processes, workers
+from vcrt.certification import completion_judge, shards
+
+
+class _WorkersHere:
+    """Stands for :class:`vcrt.workers.Workers`: work is done when it is submitted."""
+
+    #: The one that works now, if any; and the last one that did.
+    at_work: str | None = None
+    last: str | None = None
+
+    def __init__(self, jobs: int, on_wait: Callable[[], None]) -> None:
+        self.on_wait = on_wait
+        self.ended: list[Any] = []
+        self.is_broken = False
+        self._name = uuid.uuid4().hex
+
+    def __enter__(self) -> _WorkersHere:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def end(self, *, kill: bool) -> None:
+        pass
+
+    def submit(self, do: Callable[[Any], Any], argument: object) -> Future[Any]:
+        future: Future[Any] = Future()
+        outer, _WorkersHere.at_work = _WorkersHere.at_work, self._name
+        if self._name != _WorkersHere.last:
+            shards.environment_of.cache_clear()
+            _WorkersHere.last = self._name
+        try:
+            sent, given = _sent((do, argument))
+            future.set_result(_sent(sent(given)))
+        except Exception as error:
+            future.set_exception(error)
+        finally:
+            _WorkersHere.at_work = outer
+        return future
+
+    def result(self, future: Future[Any]) -> Any:
+        self.on_wait()
+        return future.result()
+
+
+def _sent(value: Any) -> Any:
+    return cloudpickle.loads(cloudpickle.dumps(value))
+
+
+_here = False
+
+
+def _workers(jobs: int, on_wait: Callable[[], None]) -> Any:
+    return (_WorkersHere if _here else workers.Workers)(jobs, on_wait)
+
+
+_own_process = shards._this_process
+processes.Workers = _workers  # type: ignore[misc,assignment]
+completion_judge.Workers = _workers  # type: ignore[misc,assignment]
+shards._this_process = lambda: _WorkersHere.at_work or _own_process()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Choose before fixtures are made, those of a module too."""
+    global _here
+    _here = item.get_closest_marker("processes") is None
+    yield
+    _here = False
