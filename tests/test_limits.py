@@ -19,11 +19,18 @@ from vcrt.cli.main import main
 from vcrt.cli.options import with_named_paths
 from vcrt.documents import MAX_BYTES, first_error, in_a_line, read_limited
 from vcrt.errors import DatasetError, RunError, VcrtError
-from vcrt.records.folder import kinds_of_entries
-from vcrt.records.manifest import AGREEMENT, LEAVES, MANIFEST, SEAL, CheckCounts, Manifest
+from vcrt.records.manifest import (
+    AGREEMENT,
+    LEAVES,
+    MANIFEST,
+    SEAL,
+    CheckCounts,
+    Manifest,
+    kinds_of_entries,
+)
 from vcrt.records.manifest import MAX_BYTES as LIMITS
+from vcrt.records.sealing.integrity import read_sealed
 from vcrt.records.sealing.leaves import leaves_from_bytes
-from vcrt.records.sealing.sealed_files import read_sealed
 from vcrt.storage import sole_user
 from vcrt_train.protocol.anonymity_result import read_report
 from vcrt_train.training.checkpoint import HEAD, read_metrics
@@ -37,7 +44,7 @@ from vcrt.errors import VcrtError
 from vcrt.records.certificate import read_certificate
 from vcrt.records.dataset import open_dataset
 from vcrt.records.sealing.proof import check_proof
-from vcrt.records.sealing.sealed_files import read_sealed
+from vcrt.records.sealing.integrity import read_sealed
 from vcrt.records.relation_records import read_relation_record
 from vcrt_train.protocol.anonymity_result import read_report
 file = Path(sys.argv[1])

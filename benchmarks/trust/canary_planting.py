@@ -23,13 +23,11 @@ from vcrt.records.anonymise import anonymise
 from vcrt.records.audit import AUDIT_COLUMNS, audit_row, certified_from_row
 from vcrt.records.dataset import (
     Dataset,
-    audit_name,
     open_dataset,
-    policy_name,
     policy_row,
     rows_digest,
 )
-from vcrt.records.manifest import MANIFEST, Manifest
+from vcrt.records.manifest import MANIFEST, Manifest, audit_name, policy_name
 from vcrt.records.rows import read_rows, write_rows
 
 Replays = tuple[Replay, ...]

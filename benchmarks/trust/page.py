@@ -216,7 +216,7 @@ SECTIONS: tuple[tuple[str, str, str, Callable[[Part], Iterable[Row]]], ...] = (
         "Tampering with a dataset",
         "`leaves.jsonl` has a line for each certificate, `seal.json` the Merkle roots over them in an in-toto "
         "Statement in a DSSE envelope, signed with an Ed25519 key if you have one. `vcrt verify` names the "
-        "certificate, file or field that was altered; with `--public-key` it also asks who sealed it.",
+        "file and row that was altered; with `--public-key` it also asks who sealed it.",
         _sealed,
     ),
     (

@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "src")]
 
 from parts import part_parser, write_figures  # noqa: E402
+from securesystemslib.dsse import Envelope  # noqa: E402
+from securesystemslib.signer import Signature  # noqa: E402
 
 import tampering  # noqa: E402
 import toy_environment  # noqa: E402
@@ -30,10 +32,13 @@ from vcrt.datasets.agreement import verify_agreement  # noqa: E402
 from vcrt.datasets.freezing import make_dataset  # noqa: E402
 from vcrt.errors import RunError, SignatureError  # noqa: E402
 from vcrt.records.ledger import Ledger  # noqa: E402
-from vcrt.records.sealing.dsse import Envelope, envelope_from_bytes  # noqa: E402
+from vcrt.records.sealing.envelopes import (  # noqa: E402
+    can_check_signatures,
+    envelope_from_bytes,
+    require_signatures_hold,
+)
 from vcrt.records.sealing.integrity import examine_integrity  # noqa: E402
 from vcrt.records.sealing.seal import seal_dataset  # noqa: E402
-from vcrt.records.sealing.signing import can_check_signatures, require_signatures_hold  # noqa: E402
 
 NOT_COVERED = [
     "Somebody who alters the evidence and makes manifest, leaves and an unsigned seal anew: only another root hash, a "
@@ -105,8 +110,6 @@ def signatures(path: Path) -> dict[str, Any]:
     """Flip every bit of a signature and of its key's name."""
     if not can_check_signatures():
         return {"skipped": "the library cryptography is not installed"}
-    from dataclasses import replace
-
     from cryptography.hazmat.primitives import serialization as s
     from cryptography.hazmat.primitives.asymmetric import ed25519
 
@@ -117,23 +120,22 @@ def signatures(path: Path) -> dict[str, Any]:
         key.write_bytes(ed25519.Ed25519PrivateKey.generate().private_bytes(*pem))
         seal_dataset(copy, key)
         envelope = envelope_from_bytes((copy / "seal.json").read_bytes())
-    (signature,) = envelope.signatures
+    ((keyid, signature),) = envelope.signatures.items()
     require_signatures_hold(envelope, "seal")
     tried = refused = 0
     for bit in range(8 * 64):
-        data = bytearray(signature.signature)
+        data = bytearray.fromhex(signature.signature)
         data[bit // 8] ^= 1 << bit % 8
         tried += 1
-        refused += _refuses(
-            replace(envelope, signatures=(replace(signature, signature=bytes(data)),))
-        )
+        forged = {keyid: Signature(keyid, data.hex())}
+        refused += _refuses(Envelope(envelope.payload, envelope.payload_type, forged))
     for bit in range(8 * len(envelope.payload)):
         if bit % 8 != bit // 8 % 8:
             continue
         data = bytearray(envelope.payload)
         data[bit // 8] ^= 1 << bit % 8
         tried += 1
-        refused += _refuses(replace(envelope, payload=bytes(data)))
+        refused += _refuses(Envelope(bytes(data), envelope.payload_type, envelope.signatures))
     return {"tried": tried, "refused": refused}
 
 
@@ -185,7 +187,7 @@ def measure(*, long: bool) -> dict[str, Any]:
         factories = {"toy": toy_environment.ToyEnvironment}
         dataset = make_dataset(config, path, jobs=1, factories=factories)
         verify_agreement(dataset, jobs=1, factories=factories)
-        assert examine_integrity(path).damage == []
+        assert examine_integrity(path).damage == ()
         result: dict[str, Any] = {
             "flips": flips(path, every_bit=long),
             "tamperings": tamperings(path),

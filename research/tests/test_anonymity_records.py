@@ -31,7 +31,8 @@ from vcrt.environments.contract import (
 from vcrt.hashing import canonical_json, sha256_hex
 from vcrt.randomness import generator
 from vcrt.records.anonymise import anonymise
-from vcrt.records.dataset import Dataset, policy_name, policy_row
+from vcrt.records.dataset import Dataset, policy_row
+from vcrt.records.manifest import policy_name
 from vcrt.records.rows import write_rows
 from vcrt_research.anonymity.files import file_findings
 

@@ -11,11 +11,12 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
 
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Field,
     SerializerFunctionWrapHandler,
     ValidationError,
     model_serializer,
@@ -34,6 +35,15 @@ MAX_NAME_BYTES = 200
 _MAX_FIELD = 200
 #: The most faults that are looked at: each costs some hundred bytes, and a document may have millions.
 _MAX_FAULTS = 10_000
+
+Digest: TypeAlias = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Count: TypeAlias = Annotated[int, Field(ge=0)]
+
+
+class Strict(BaseModel):
+    """What a document holds: every field, of its own type, and no other."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class ClosedModel(BaseModel):

@@ -25,8 +25,9 @@ LIGHT = {
         "mdurl",
         "numpy",
     ),
-    *("packaging", "pip", "psutil", "pydantic", "pydantic-core", "pygments", "rich", "setuptools"),
-    *("typeguard", "typing-extensions", "typing-inspection", "tyro", "vcrt", "wheel"),
+    *("packaging", "pip", "psutil", "pydantic", "pydantic-core", "pygments", "rich"),
+    *("securesystemslib", "setuptools", "typeguard", "typing-extensions", "typing-inspection"),
+    *("tyro", "vcrt", "wheel"),
 }
 #: The largest installation, in millions of bytes, pip and setuptools left out.
 MAX_MEGABYTES = 110

@@ -24,9 +24,9 @@ from vcrt.records import certificate as module
 from vcrt.records.certificate import (
     certificate_document,
     document_text,
+    first_difference,
     read_certificate,
 )
-from vcrt.records.differences import first_difference
 
 TOY = {"toy": toy.ToyEnvironment}
 

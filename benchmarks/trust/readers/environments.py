@@ -13,7 +13,8 @@ from readers.forms import dumped, text_of
 from vcrt.environments.contract import Rejected
 from vcrt.records import audit
 from vcrt.records.audit import AUDIT_COLUMNS
-from vcrt.records.dataset import Dataset, audit_name
+from vcrt.records.dataset import Dataset
+from vcrt.records.manifest import audit_name
 from vcrt.records.rows import read_rows as rows_of_view
 from vcrt_clrs.environment import ClrsEnvironment
 from vcrt_lean import grammar

@@ -24,14 +24,12 @@ from vcrt.records.certificate import certificate_document, read_certificate
 from vcrt.records.dataset import (
     POLICY_COLUMNS,
     Dataset,
-    audit_name,
     open_dataset,
-    policy_name,
     read_policy_records,
     require_agreement,
     rows_digest,
 )
-from vcrt.records.manifest import AGREEMENT, MANIFEST, Manifest
+from vcrt.records.manifest import AGREEMENT, MANIFEST, Manifest, audit_name, policy_name
 from vcrt.records.policy_view import record_from_json
 from vcrt.records.relation_records import read_relation_record
 from vcrt.records.rows import read_rows, write_rows

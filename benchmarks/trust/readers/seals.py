@@ -9,18 +9,17 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from fuzz_watch import Target
+from securesystemslib.dsse import Envelope
 
 from vcrt.documents import strict_json
 from vcrt.hashing import canonical_json
-from vcrt.records.dataset import Dataset, policy_name
-from vcrt.records.manifest import LEAVES, SEAL
-from vcrt.records.sealing.dsse import Envelope, envelope_bytes
+from vcrt.records.dataset import Dataset
+from vcrt.records.manifest import LEAVES, SEAL, policy_name
+from vcrt.records.sealing.envelopes import envelope_bytes, envelope_of, require_signed_by, signed
 from vcrt.records.sealing.integrity import require_integrity
 from vcrt.records.sealing.leaves import leaves_from_bytes
 from vcrt.records.sealing.proof import check_proof, make_proof
 from vcrt.records.sealing.seal import seal_dataset
-from vcrt.records.sealing.signing import require_signed_by, signature_of
-from vcrt.records.sealing.statement import PAYLOAD_TYPE
 
 _PEM = serialization.Encoding.PEM
 
@@ -46,7 +45,7 @@ def seal_readers(place: Path, dataset: Dataset) -> Iterator[Target]:
 
     def sign(data: bytes) -> object:
         key_file.write_bytes(data)
-        return signature_of(envelope, key_file)
+        return signed(envelope, key_file)
 
     def check(data: bytes) -> object:
         key_file.write_bytes(data)
@@ -73,7 +72,7 @@ def _sealed_files(sealed: Path, envelope: Envelope) -> Iterator[Target]:
             payload = canonical_json(strict_json(data))
         except (ValueError, RecursionError):
             payload = data
-        return with_file(SEAL, envelope_bytes(Envelope(payload_type=PAYLOAD_TYPE, payload=payload)))
+        return with_file(SEAL, envelope_bytes(envelope_of(payload)))
 
     yield Target(
         name="seal",

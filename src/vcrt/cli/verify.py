@@ -152,8 +152,7 @@ def _print_seal(console: Console, dataset: Path, found: VerifiedSeal) -> None:
         times = counted(len(openings), "time")
         say(console, f"opened    {times}, by the ledger beside the dataset")
     for name, tree in trees_of(found.leaves).items():
-        assert isinstance(tree, dict)
-        say(console, f"Merkle    {tree['root']} {name}")
+        say(console, f"Merkle    {tree.root} {name}")
 
 
 def _print_agreement(console: Console, dataset: Path, agreement: Agreement) -> None:

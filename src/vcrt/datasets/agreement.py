@@ -27,13 +27,12 @@ from vcrt.records.anonymise import anonymise
 from vcrt.records.audit import AUDIT_COLUMNS, audit_row, episode_of_json
 from vcrt.records.dataset import (
     Dataset,
-    policy_name,
     policy_row,
     read_audit,
     read_policy_records,
     write_agreement,
 )
-from vcrt.records.manifest import Agreement, GuardsOf, full_agreement
+from vcrt.records.manifest import Agreement, GuardsOf, full_agreement, policy_name
 from vcrt.records.policy_view import PolicyRecord
 from vcrt.records.record_form import RecordForm
 from vcrt.records.step_texts import NO_TEXTS, step_texts

@@ -28,13 +28,14 @@ from vcrt.printable import counted
 from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress
 from vcrt.records.certificate import (
+    Difference,
     SealedCertificate,
     certificate_document,
     exclusion_document,
+    first_difference,
     in_words,
     read_certificate,
 )
-from vcrt.records.differences import Difference, first_difference
 
 #: A step as its environment would have a person read it.
 Describe: TypeAlias = Callable[[Operation], str]

@@ -36,9 +36,7 @@ from vcrt.records.anonymise import anonymise
 from vcrt.records.audit import audit_row
 from vcrt.records.dataset import (
     Dataset,
-    audit_name,
     open_dataset,
-    policy_name,
     policy_row,
     rows_digest,
 )
@@ -51,7 +49,9 @@ from vcrt.records.manifest import (
     LengthCounts,
     Manifest,
     SchemaCounts,
+    audit_name,
     model_bytes,
+    policy_name,
 )
 from vcrt.records.record_form import PLAIN_FORM, RecordForm, usual_form
 from vcrt.records.rows import write_rows

@@ -13,9 +13,10 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
+from pydantic import Strict as StrictOf
 
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
 from vcrt.certification.evidence import (
@@ -27,15 +28,64 @@ from vcrt.certification.evidence import (
 )
 from vcrt.certification.replay import replay_from_json
 from vcrt.certification.replay_tree import EpisodeReplays, tree_from_json
-from vcrt.documents import in_a_line
+from vcrt.documents import Count, Digest, Strict, in_a_line
 from vcrt.environments.contract import Episode, Versions
 from vcrt.errors import DatasetError, MalformedInputError
 from vcrt.hashing import Json, canonical_json, json_digest
-from vcrt.limits import MAX_EXHAUSTIVE
+from vcrt.limits import MAX_EXHAUSTIVE, MAX_OPERATIONS
 from vcrt.orders import all_orders
 from vcrt.printable import counted
 from vcrt.records.anonymise import Anonymised
-from vcrt.records.forms import CrossCheckForm, EpisodeForm, ReplayForm, VersionsForm
+
+
+class OperationForm(Strict):
+    """An operation."""
+
+    signature: str
+    payload: Any
+
+
+class ProvenanceForm(Strict):
+    """Where an episode is from."""
+
+    source: str
+    generator: str
+    seed: int
+
+
+class EpisodeForm(Strict):
+    """An episode in its native form."""
+
+    environment: str
+    schema_name: str = Field(alias="schema")
+    initial: Any
+    operations: Annotated[list[OperationForm], Field(min_length=2, max_length=MAX_OPERATIONS)]
+    provenance: ProvenanceForm
+
+
+class VersionsForm(Strict):
+    """What judged an episode."""
+
+    environment: str
+    adapter: str
+    canonicalizer: str
+    verifier: str
+    libraries: dict[str, str]
+
+
+class ReplayForm(Strict):
+    """A verifier's answers along one order."""
+
+    order: list[int]
+    state_hashes: Annotated[list[Digest], Field(min_length=1)]
+    rejection: str | None
+    #: Left out where no step has one.
+    outputs: list[str | None] = Field(default_factory=list)
+
+
+#: ``[checker, checked, agreed]``; JSON has lists alone.
+CrossCheckForm: TypeAlias = Annotated[tuple[str, Count, Count], StrictOf(strict=False)]
+
 
 _EPISODE: TypeAdapter[Any] = TypeAdapter(EpisodeForm)
 _REPLAYS: TypeAdapter[Any] = TypeAdapter(list[ReplayForm])

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vcrt.certification.episodes import CertifiedEpisode
-from vcrt.documents import is_plain_name
 from vcrt.environments.contract import Episode, Outcome, Versions
 from vcrt.errors import DatasetError, TooLargeError
 from vcrt.hashing import canonical_json, json_digest
@@ -25,20 +24,27 @@ from vcrt.limits import MAX_ENUMERATED
 from vcrt.printable import counted
 from vcrt.records.anonymise import Anonymised, anonymise, supervise
 from vcrt.records.audit import AUDIT_COLUMNS, certified_from_row
-from vcrt.records.folder import Damage, altered_file, foreign_entries, kinds_of_entries
 from vcrt.records.manifest import (
     AGREEMENT,
     MANIFEST,
     OWN_FILES,
+    REMEDY,
     Agreement,
+    Damage,
     Manifest,
+    altered_file,
+    audit_name,
+    foreign_entries,
     full_agreement,
+    kinds_of_entries,
+    manifest_from_bytes,
     model_bytes,
+    policy_name,
     read_model,
-    require_format,
+    read_own_file,
 )
 from vcrt.records.policy_view import PolicyRecord, record_of_json
-from vcrt.records.rows import SUFFIX, read_digested
+from vcrt.records.rows import read_digested
 from vcrt.records.supervision import PosetRecord, SupervisedRecord
 from vcrt.storage import write_file
 
@@ -58,16 +64,6 @@ class Dataset:
     def environments(self) -> tuple[str, ...]:
         """The environments in it, sorted."""
         return tuple(sorted(self.manifest.counts))
-
-
-def audit_name(environment: str) -> str:
-    """The path of an environment's audit file within a dataset."""
-    return f"audit/{environment}{SUFFIX}"
-
-
-def policy_name(environment: str) -> str:
-    """The path of an environment's policy file within a dataset."""
-    return f"policy/{environment}{SUFFIX}"
 
 
 def policy_row(record: PolicyRecord) -> dict[str, str]:
@@ -93,24 +89,7 @@ def open_dataset(path: str | Path, *, without: Collection[str] = ()) -> Dataset:
     manifest_path = path / MANIFEST
     if not manifest_path.is_file():
         raise not_a_dataset(path)
-    manifest = read_model(Manifest, manifest_path)
-    require_format(manifest, manifest_path)
-    try:
-        root_hash = manifest.computed_root_hash()
-    except ValueError as error:
-        raise DatasetError(
-            "the manifest holds what is no JSON", where=str(manifest_path), found=str(error)
-        ) from error
-    if root_hash != manifest.root_hash:
-        raise _altered(manifest_path, manifest.root_hash[:200], root_hash)
-    if foreign := foreign_names(manifest):
-        raise DatasetError(
-            "the manifest names files that no dataset has",
-            where=str(manifest_path),
-            found=", ".join(map(repr, foreign))[:500],
-            expected=f"audit/ENVIRONMENT{SUFFIX} and policy/ENVIRONMENT{SUFFIX} for each environment that it counts",
-            remedy="restore the original, or make the dataset again with `vcrt certify`",
-        )
+    manifest = manifest_from_bytes(read_own_file(manifest_path), manifest_path)
     closed = {part(name) for name in without for part in (audit_name, policy_name)}
     kinds = kinds_of_entries(path)
     wanted = {*manifest.files} - (closed - set(kinds))
@@ -123,20 +102,13 @@ def open_dataset(path: str | Path, *, without: Collection[str] = ()) -> Dataset:
     return Dataset(path, manifest, frozenset(without))
 
 
-def foreign_names(manifest: Manifest) -> list[str]:
-    """What a manifest names besides the two files of each environment, or leaves out: never a place elsewhere."""
-    odd = [name for name in manifest.counts if not is_plain_name(name)]
-    own = {part(name) for name in manifest.counts for part in (audit_name, policy_name)}
-    return odd or sorted((set(manifest.files) ^ own) | (set(manifest.content) ^ own))
-
-
 def _damaged(path: Path, damage: Damage, against: str = "") -> DatasetError:
     return DatasetError(
         damage.what,
         where=f"{path / damage.place}{against}",
         found=damage.found,
         expected=damage.expected,
-        remedy="restore the original, or make the dataset again with `vcrt certify`",
+        remedy=REMEDY,
     )
 
 
@@ -163,7 +135,7 @@ def _altered(path: Path, expected: str, found: str) -> DatasetError:
         where=str(path),
         found=f"SHA-256 {found}",
         expected=f"SHA-256 {expected}",
-        remedy="restore the original, or make the dataset again with `vcrt certify`",
+        remedy=REMEDY,
     )
 
 

@@ -1,22 +1,23 @@
-"""Define, hash and read the manifest and the agreement record of a frozen dataset.
+"""Define, hash and read the manifest and the agreement record of a frozen dataset, and compare its folder with them.
 
-Not covered: the files that a manifest commits to (see :mod:`vcrt.records.dataset`).
+Not covered: what is in the files that a manifest commits to (see :mod:`vcrt.records.dataset`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, FailFast, Field, ValidationError, model_validator
 
 from vcrt.certification.episodes import PRESETS, Preset
-from vcrt.documents import ClosedModel, first_error, read_limited, strict_json
+from vcrt.documents import ClosedModel, first_error, is_plain_name, read_limited, strict_json
 from vcrt.errors import DatasetError
-from vcrt.hashing import Json, json_digest
+from vcrt.hashing import Json, file_digest, json_digest
 from vcrt.records.record_form import PLAIN_FORM, RecordForm
 from vcrt.records.rows import SUFFIX
 
@@ -33,6 +34,17 @@ OWN_FILES = (MANIFEST, LEAVES, SEAL, AGREEMENT)
 MAX_BYTES = {MANIFEST: 4 * 2**20, LEAVES: 128 * 2**20, SEAL: 16 * 2**20, AGREEMENT: 2**20}
 
 _Model = TypeVar("_Model", bound=BaseModel)
+REMEDY = "restore the original, or make the dataset again with `vcrt certify`"
+
+
+def audit_name(environment: str) -> str:
+    """The path of an environment's audit file within a dataset."""
+    return f"audit/{environment}{SUFFIX}"
+
+
+def policy_name(environment: str) -> str:
+    """The path of an environment's policy file within a dataset."""
+    return f"policy/{environment}{SUFFIX}"
 
 
 class EvidenceCounts(ClosedModel):
@@ -218,6 +230,39 @@ def full_agreement(manifest: Manifest) -> Agreement:
     )
 
 
+def manifest_from_bytes(data: bytes, where: Path) -> Manifest:
+    """Read a manifest; raises :class:`DatasetError` for one that contradicts itself or has another format.
+
+    It must have the root hash of its own content, and name two files for each environment: never a place elsewhere.
+    """
+    manifest = _model_from_bytes(Manifest, data, where)
+    require_format(manifest, where)
+    try:
+        root_hash = manifest.computed_root_hash()
+    # A number that is not finite is written and read, but has no hash.
+    except ValueError as error:
+        raise _not_of_form(where, "(root)", str(error)) from error
+    if root_hash != manifest.root_hash:
+        raise DatasetError(
+            "the dataset was changed after it was frozen",
+            where=str(where),
+            found=f"SHA-256 {root_hash}",
+            expected=f"SHA-256 {manifest.root_hash[:200]}",
+            remedy=REMEDY,
+        )
+    odd = [name for name in manifest.counts if not is_plain_name(name)]
+    own = {part(name) for name in manifest.counts for part in (audit_name, policy_name)}
+    if foreign := odd or sorted((set(manifest.files) ^ own) | (set(manifest.content) ^ own)):
+        raise DatasetError(
+            "the manifest names files that no dataset has",
+            where=str(where),
+            found=", ".join(map(repr, foreign))[:500],
+            expected=f"audit/ENVIRONMENT{SUFFIX} and policy/ENVIRONMENT{SUFFIX} for each environment that it counts",
+            remedy=REMEDY,
+        )
+    return manifest
+
+
 def require_format(manifest: Manifest, where: Path) -> None:
     """Raise :class:`DatasetError` for a dataset of another format, with the command that makes it anew."""
     if manifest.format != FORMAT:
@@ -233,15 +278,6 @@ def require_format(manifest: Manifest, where: Path) -> None:
             if is_older
             else "read it with the version of vcrt that made it",
         )
-
-
-def require_known_format(data: bytes, where: Path) -> None:
-    """Raise as :func:`require_format` does for a manifest's bytes, if they are those of one at all."""
-    try:
-        manifest = Manifest.model_validate(strict_json(data))
-    except ValueError:
-        return
-    require_format(manifest, where)
 
 
 def _made_by(manifest: Manifest) -> str:
@@ -268,12 +304,24 @@ def model_bytes(model: BaseModel) -> bytes:
 
 def read_model(kind: type[_Model], path: Path) -> _Model:
     """Read such a file; raises :class:`DatasetError` naming the field that is wrong."""
+    return _model_from_bytes(kind, read_own_file(path), path)
+
+
+def read_own_file(path: Path) -> bytes:
+    """The bytes of one of a dataset's own files; raises :class:`DatasetError` if there are more than any such has."""
     try:
-        return kind.model_validate(strict_json(read_limited(path, MAX_BYTES[path.name])))
-    except ValidationError as error:
-        raise _not_of_form(path, *first_error(error)) from error
+        return read_limited(path, MAX_BYTES[path.name])
     except ValueError as error:
         raise _not_of_form(path, "(root)", str(error)) from error
+
+
+def _model_from_bytes(kind: type[_Model], data: bytes, where: Path) -> _Model:
+    try:
+        return kind.model_validate(strict_json(data))
+    except ValidationError as error:
+        raise _not_of_form(where, *first_error(error)) from error
+    except ValueError as error:
+        raise _not_of_form(where, "(root)", str(error)) from error
 
 
 def _not_of_form(path: Path, field: str, found: str) -> DatasetError:
@@ -281,5 +329,70 @@ def _not_of_form(path: Path, field: str, found: str) -> DatasetError:
         "a file of the dataset does not have the documented form",
         where=f"{path}, field {field}",
         found=found,
-        remedy="restore the original, or make the dataset again with `vcrt certify`",
+        remedy=REMEDY,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Damage:
+    """One thing that is not as it was sealed; ``place`` is a path within the dataset, and what is meant in it."""
+
+    what: str
+    place: str
+    found: str | None = None
+    expected: str | None = None
+
+
+def kinds_of_entries(path: Path) -> dict[str, str]:
+    """Every entry below ``path`` by its name within it: ``file``, ``directory``, ``link`` or ``special``.
+
+    No link is followed. What a killed write of one of a dataset's own files left is passed over; nothing ever reads it.
+    """
+    unfinished = tuple(f".{own}.unfinished-" for own in OWN_FILES)
+    found = {}
+    # Not recursive: whoever hands over a folder may nest it deeper than Python goes.
+    folders = [os.fspath(path)]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                name = Path(entry.path).relative_to(path).as_posix()
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                if name.startswith(unfinished):
+                    continue
+                if entry.is_symlink():
+                    found[name] = "link"
+                elif entry.is_dir():
+                    found[name] = "directory"
+                else:
+                    found[name] = "file" if entry.is_file() else "special"
+    return dict(sorted(found.items()))
+
+
+def foreign_entries(kinds: dict[str, str], expected: Iterable[str]) -> Iterator[Damage]:
+    """What is there and does not belong there, or is missing; of the files ``expected`` none may be a link."""
+    wanted = dict.fromkeys(expected, "file")
+    folders = {Path(name).parent.as_posix(): "directory" for name in wanted if "/" in name}
+    for name, kind in kinds.items():
+        if (wanted | folders).get(name) != kind:
+            yield Damage(
+                what=f"a {kind} in the dataset's directory that does not belong there",
+                place=name,
+                found=kind,
+                expected="plain files, and only those that manifest.json lists",
+            )
+    for name in sorted(wanted.keys() - kinds.keys()):
+        yield Damage(what="a file of the dataset is missing", place=name)
+
+
+def altered_file(path: Path, name: str, entry: FileEntry) -> Damage | None:
+    """That a file has another size or digest than the manifest says; None if it has not."""
+    found = FileEntry(size=(path / name).stat().st_size, sha256=file_digest(path / name))
+    if found == entry:
+        return None
+    return Damage(
+        what="a file of the dataset is not the one that was frozen",
+        place=name,
+        found=f"{found.size} bytes with SHA-256 {found.sha256}",
+        expected=f"{entry.size} bytes with SHA-256 {entry.sha256}",
     )

@@ -19,13 +19,12 @@ from pydantic import Field, ValidationError
 from pydantic import Strict as StrictOf
 
 from vcrt.certification.relations import RelationType as RelationType
-from vcrt.documents import in_a_line
+from vcrt.documents import Strict, in_a_line
 from vcrt.errors import MalformedInputError, TooLargeError
 from vcrt.hashing import Json
 from vcrt.limits import MAX_ENUMERATED, MAX_OPERATIONS
 from vcrt.partial_orders import PartialOrder
 from vcrt.printable import counted
-from vcrt.records.forms import Strict
 
 #: Pointers that records of up to four operations draw from.
 POINTER_POOL = 8

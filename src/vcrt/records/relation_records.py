@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, FailFast, ValidationError
 from pydantic import Strict as StrictOf
 
 from vcrt.certification.relations import OperationRelation, directed
-from vcrt.documents import MAX_BYTES, in_a_line, strict_json
+from vcrt.documents import MAX_BYTES, Strict, in_a_line, strict_json
 from vcrt.errors import MalformedInputError, UnknownNameError
 from vcrt.limits import MAX_OPERATIONS
 from vcrt.orders import Order, linear_extensions
@@ -31,7 +31,6 @@ from vcrt.printable import counted
 from vcrt.randomness import generator
 from vcrt.records.anonymise import Anonymised, draw_pointers, in_slots
 from vcrt.records.certificate import certificate_of
-from vcrt.records.forms import Strict
 from vcrt.records.policy_view import RELATION_TOKENS, PolicyRecord, RelationType, pointer_pool
 
 FORM = '{"operations": [NAME, ...], "relations": [[FIRST, SECOND, KIND], ...]}'

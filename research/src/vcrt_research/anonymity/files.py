@@ -12,7 +12,8 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from vcrt.records.dataset import POLICY_COLUMNS, Dataset, policy_name, policy_row
+from vcrt.records.dataset import POLICY_COLUMNS, Dataset, policy_row
+from vcrt.records.manifest import policy_name
 from vcrt.records.policy_view import record_of_json
 from vcrt.records.rows import HEADER, read_rows
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from vcrt.hashing import canonical_json
 from vcrt.orders import Order, all_orders
-from vcrt.records.dataset import POLICY_COLUMNS, Dataset, load_items, policy_name
+from vcrt.records.dataset import POLICY_COLUMNS, Dataset, load_items
+from vcrt.records.manifest import policy_name
 from vcrt.records.policy_view import PointerRelation, PolicyRecord, record_of_json
 from vcrt.records.rows import read_rows
 

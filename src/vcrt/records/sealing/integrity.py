@@ -1,54 +1,104 @@
-"""Find whether a dataset is what was sealed, and if not, which certificate, file or field of the manifest is altered.
+"""Find whether a dataset is what was sealed, and if not, which file, and which row of it, is altered.
 
-Nothing is replayed and no signature is checked here. Files, manifest, leaves and seal say many things twice; what
-disagrees with all the others is what was altered. Somebody who alters all of them alike leaves no trace but another
-root hash: against that there are signatures (:mod:`vcrt.records.sealing.signing`) and the replay
-(:mod:`vcrt.datasets.agreement`).
+Nothing is replayed and no signature is checked here. The seal holds the manifest in full and digests of every file, the
+manifest holds a hash of itself, and the leaves have a digest and Merkle roots in the seal: what disagrees with the
+others is what was altered. Somebody who alters all of them alike leaves no trace but another root hash: against that
+there are signatures (:mod:`vcrt.records.sealing.envelopes`) and the replay (:mod:`vcrt.datasets.agreement`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
+from typing import TypeVar
 
+from securesystemslib.dsse import Envelope
+
+from vcrt.documents import in_a_line, read_limited, strict_json
 from vcrt.errors import AlteredError, DatasetError
 from vcrt.hashing import sha256_hex
 from vcrt.records.audit import AUDIT_COLUMNS
-from vcrt.records.dataset import POLICY_COLUMNS, audit_name, not_a_dataset, policy_name
-from vcrt.records.folder import Damage, altered_file, foreign_entries, kinds_of_entries
+from vcrt.records.dataset import POLICY_COLUMNS, not_a_dataset
 from vcrt.records.manifest import (
     AGREEMENT,
     LEAVES,
     MANIFEST,
+    MAX_BYTES,
+    REMEDY,
     SEAL,
+    Agreement,
+    Damage,
     Manifest,
-    require_known_format,
+    altered_file,
+    audit_name,
+    foreign_entries,
+    full_agreement,
+    kinds_of_entries,
+    manifest_from_bytes,
+    model_bytes,
+    policy_name,
+    require_format,
 )
 from vcrt.records.rows import read_lines, row_of
-from vcrt.records.sealing.leaves import Leaf, by_environment, derived_leaves
-from vcrt.records.sealing.sealed_files import Sealed, read_sealed
+from vcrt.records.sealing.envelopes import envelope_from_bytes
+from vcrt.records.sealing.leaves import Leaf, by_environment, derived_leaves, leaves_from_bytes
+from vcrt.records.sealing.statement import Statement, statement_from_bytes, statement_of
 
 #: How many altered places an error names.
 NAMED = 12
-REMEDY = "restore the original, or make the dataset again with `vcrt certify`"
+_WHAT = {
+    MANIFEST: "the manifest was altered",
+    LEAVES: "the list of leaves was altered",
+    SEAL: "the seal was altered",
+    AGREEMENT: "the agreement record was altered",
+}
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sealed:
+    """What could be read and trusted of a dataset's own files, and the damage that was found.
+
+    ``manifest`` is the one that the seal holds, or that of its own file if the seal is damaged. ``leaves`` are those of
+    their file; None if they are not those that were sealed.
+    """
+
+    manifest: Manifest | None
+    envelope: Envelope | None
+    leaves: tuple[Leaf, ...] | None
+    damage: tuple[Damage, ...]
 
 
 def examine_integrity(path: Path) -> Sealed:
-    """Compare all there is in a dataset's folder; raises :class:`DatasetError` if there is no dataset."""
+    """Compare all there is in a dataset's folder.
+
+    Raises :class:`DatasetError` if there is no dataset, or one of another format.
+    """
     if not (path / MANIFEST).is_file() and not (path / SEAL).is_file():
         raise not_a_dataset(path)
     kinds = kinds_of_entries(path)
     sealed = read_sealed(path)
-    if sealed.committed is None and sealed.manifest is not None:
-        require_known_format(sealed.manifest, path / MANIFEST)
-    damage = [*_entries(kinds, sealed.committed), *sealed.damage]
-    if sealed.committed is not None:
-        damage += _files(path, kinds, sealed, sealed.committed)
-        # The rows are worth reading if all else holds, or if they can tell which leaf was altered.
-        if sealed.leaves is not None and all(one.place.startswith(LEAVES) for one in damage):
-            damage += _rows(path, sealed.leaves, sealed.committed)
-    return replace(sealed, damage=damage)
+    if sealed.manifest is None:
+        return replace(sealed, damage=(*foreign_entries(kinds, kinds), *sealed.damage))
+    files = _files_of(sealed.manifest)
+    own = {MANIFEST, LEAVES, SEAL} | ({AGREEMENT} & set(kinds))
+    damage = [*foreign_entries(kinds, own | set(files)), *sealed.damage]
+    leaves = by_environment(sealed.leaves or ())
+    for name, (environment, columns) in files.items():
+        if kinds.get(name) != "file":
+            continue
+        altered = altered_file(path, name, sealed.manifest.files[name])
+        if altered is not None:
+            rows: list[Damage] = []
+            if sealed.leaves is not None:
+                rows += damaged_rows(path / name, name, columns, leaves.get(environment, ()))
+            damage += rows or [altered]
+    if not damage and sealed.leaves is not None:
+        damage += _underived(path, sealed.leaves, sealed.manifest)
+    return replace(sealed, damage=tuple(damage))
 
 
 def require_integrity(path: Path) -> Sealed:
@@ -76,163 +126,166 @@ def _remedy(first: Damage) -> str:
     return REMEDY
 
 
-def _entries(kinds: dict[str, str], committed: Manifest | None) -> Iterator[Damage]:
-    own = {MANIFEST, LEAVES, SEAL} | ({AGREEMENT} & set(kinds))
-    if committed is not None:
-        yield from foreign_entries(kinds, {*own, *files_of(committed)})
+def read_sealed(path: Path) -> Sealed:
+    """Read the dataset's own files and compare them with one another; what is missing is left to others to name.
 
+    Raises :class:`DatasetError` for a manifest of another format that no seal contradicts.
+    """
+    damage: list[Damage] = []
 
-def files_of(manifest: Manifest) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """The files that a manifest's environments have: each one's environment and columns."""
-    found: dict[str, tuple[str, tuple[str, ...]]] = {}
-    for name in sorted(manifest.counts):
-        found[audit_name(name)] = (name, AUDIT_COLUMNS)
-        found[policy_name(name)] = (name, POLICY_COLUMNS)
-    return found
-
-
-def _files(
-    path: Path, kinds: dict[str, str], sealed: Sealed, committed: Manifest
-) -> Iterator[Damage]:
-    leaves = by_environment(sealed.leaves or ()) if sealed.leaves_hold else None
-    for name, (environment, columns) in files_of(committed).items():
-        if kinds.get(name) != "file":
-            continue
-        altered = altered_file(path, name, committed.files[name])
-        if altered is None:
-            continue
-        rows: list[Damage] = []
-        if leaves is not None:
-            rows += damaged_rows(path / name, name, columns, leaves.get(environment, ()))
-        yield from rows or (altered,)
-
-
-def _rows(path: Path, leaves: Sequence[Leaf], committed: Manifest) -> Iterator[Damage]:
-    """Where every file is the one that was frozen: whether manifest and leaves follow from the rows in them."""
-    place = 0
-    for environment in sorted(committed.counts):
+    def read(name: str, parse: Callable[[bytes], _T]) -> _T | None:
+        """What a file holds; None if it is not there, or damaged."""
+        file = path / name
+        if not file.is_file() or file.is_symlink():
+            return None
         try:
-            derived = derived_leaves(path, environment, committed.preset)
-        except DatasetError as error:
-            yield Damage(what=error.what, place=error.where or environment, found=error.found)
-            return
-        for name, digest in derived.content.items():
-            if committed.content[name] != digest:
-                yield Damage(
-                    what="the manifest says another content than the file's rows have",
-                    place=f"{MANIFEST}, field content.{name}",
-                    found=committed.content[name],
-                    expected=digest,
-                )
-        for leaf in derived.leaves:
-            if place >= len(leaves) or leaves[place] != leaf:
-                yield Damage(
-                    what="a sealed leaf is not that of its certificate",
-                    place=f"{LEAVES}, line {place + 1}, episode {leaf.episode}",
-                    expected=leaf.data().decode(),
-                )
-            place += 1
-    if place < len(leaves):
-        yield Damage(
-            what="there are more sealed leaves than certificates",
-            place=f"{LEAVES}, line {place + 1}",
-            found=str(len(leaves)),
-            expected=str(place),
-        )
+            return parse(read_limited(file, MAX_BYTES[name]))
+        except ValueError as error:
+            damage.append(Damage(what=_WHAT[name], place=name, found=in_a_line(error)))
+            return None
+
+    envelope = statement = manifest = None
+    if (seal := read(SEAL, partial(open_seal, where=path / SEAL))) is not None:
+        envelope, statement = seal
+        manifest = statement.manifest
+        read(MANIFEST, partial(_require_sha256, expected=sha256_hex(model_bytes(manifest))))
+    elif (value := read(MANIFEST, strict_json)) is not None:
+        _require_format_if_any(value, path / MANIFEST)
+        manifest = read(MANIFEST, partial(manifest_from_bytes, where=path / MANIFEST))
+    leaves = read(LEAVES, leaves_from_bytes)
+    if leaves is not None and statement is not None:
+        contradiction = _contradiction(statement, leaves)
+        damage += contradiction
+        leaves = None if any(one.place == LEAVES for one in contradiction) else leaves
+    read(AGREEMENT, partial(_require_full_agreement, manifest))
+    return Sealed(manifest=manifest, envelope=envelope, leaves=leaves, damage=tuple(damage))
+
+
+def open_seal(data: bytes, where: Path) -> tuple[Envelope, Statement]:
+    """The envelope of a seal and the statement in it; raises as the readers of both do."""
+    envelope = envelope_from_bytes(data)
+    return envelope, statement_from_bytes(envelope.payload, where)
+
+
+def _require_format_if_any(value: object, where: Path) -> None:
+    try:
+        manifest = Manifest.model_validate(value)
+    except ValueError:
+        return
+    require_format(manifest, where)
+
+
+def _require_sha256(data: bytes, expected: str) -> None:
+    if sha256_hex(data) != expected:
+        raise ValueError(f"SHA-256 {sha256_hex(data)}, and not {expected}")
+
+
+def _require_full_agreement(manifest: Manifest | None, data: bytes) -> None:
+    if manifest is None:
+        return
+    guards = Agreement.model_validate(strict_json(data)).guards
+    _require_sha256(data, sha256_hex(model_bytes(full_agreement(manifest).guarded(guards))))
+
+
+def _contradiction(statement: Statement, leaves: Sequence[Leaf]) -> list[Damage]:
+    """What the leaves show to be altered: they, if both digest and trees are those of others, or else the seal."""
+    right = statement_of(statement.manifest, leaves)
+    same = (right.leaves_sha256 == statement.leaves_sha256, right.trees == statement.trees)
+    if all(same):
+        return []
+    name = SEAL if any(same) else LEAVES
+    found, expected = f"SHA-256 {right.leaves_sha256}", f"SHA-256 {statement.leaves_sha256}"
+    if name == SEAL:
+        found, expected = "Merkle roots and a digest of different leaves", "those of one list"
+    return [Damage(what=_WHAT[name], place=name, found=found, expected=expected)]
+
+
+def _files_of(manifest: Manifest) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """The files that a manifest's environments have: each one's environment and columns."""
+    return {
+        part(name): (name, columns)
+        for name in sorted(manifest.counts)
+        for part, columns in ((audit_name, AUDIT_COLUMNS), (policy_name, POLICY_COLUMNS))
+    }
+
+
+def _underived(path: Path, leaves: Sequence[Leaf], manifest: Manifest) -> Iterator[Damage]:
+    """Where every file is the one that was frozen: whether manifest and leaves follow from the rows in them."""
+    try:
+        derived = derived_leaves(path, manifest)
+    except DatasetError as error:
+        yield Damage(what=error.what, place=error.where or MANIFEST, found=error.found)
+        return
+    for place, (right, found) in enumerate(zip_longest(derived, leaves), start=1):
+        if right != found:
+            episode = (right or leaves[place - 1]).episode
+            yield Damage(
+                what="a sealed leaf is not that of its certificate",
+                place=f"{LEAVES}, line {place}, episode {episode}",
+                found=None if found is None else found.data().decode(),
+                expected="no leaf" if right is None else right.data().decode(),
+            )
 
 
 def damaged_rows(
     path: Path, name: str, columns: tuple[str, ...], leaves: Sequence[Leaf]
-) -> Iterator[Damage]:
+) -> list[Damage]:
     """What differs between the rows of file ``name`` at ``path`` and the sealed ``leaves`` of its environment.
 
-    The file is known to be wrong, and is read as far as it can be.
+    The file is known to be wrong, and is read as far as it can be. Rows are told apart by their digests: one that was
+    not sealed, or stands there twice, is named by its place, one that is missing by its episode.
     """
     is_audit = columns[0] == "episode_id"
-    if is_audit:
-        sealed = {leaf.audit: f"episode {leaf.episode}" for leaf in leaves}
-    else:
-        sealed = {leaf.policy: f"the record of episode {leaf.episode}" for leaf in leaves}
+    sealed = {leaf.audit if is_audit else leaf.policy: leaf.episode for leaf in leaves}
     # By place; the rows of a policy file stand in another order.
-    episodes = list(sealed.values()) if is_audit else []
-    labels: list[str] = []
-    digests: list[str] = []
-    broken: DatasetError | None = None
+    in_place = list(sealed) if is_audit else []
+    missing = dict(sealed)
+    found: list[Damage] = []
+    rows: list[tuple[str, str]] = []
     try:
         for place, line in enumerate(read_lines(path)):
-            digests.append(sha256_hex(line))
-            labels.append(_label(line, columns) or next(iter(episodes[place:]), "no row"))
+            digest = sha256_hex(line)
+            rows.append((_label(line, columns), digest))
+            if missing.pop(digest, None) is None:
+                expected = next(iter(in_place[place : place + 1]), "of a sealed row, each once")
+                found.append(
+                    Damage(
+                        what="a row of the dataset was altered, added or repeated",
+                        place=f"{name}, row {place}, {rows[-1][0]}",
+                        found=f"SHA-256 {digest}",
+                        expected=f"SHA-256 {expected}",
+                    )
+                )
     except DatasetError as error:
-        broken = error
-    found = list(_altered(name, labels, digests, sealed))
-    if broken is not None:
-        reached = [f"row {len(digests)}", *episodes[len(digests) : len(digests) + 1]]
-        place_of_it = f"{name}, {', '.join(reached)} and what follows"
-        found.append(Damage(what=broken.what, place=place_of_it, found=broken.found))
-    else:
-        found += _missing(name, labels, digests, sealed)
-    expected = (
-        list(sealed) if is_audit else [d for _, d in sorted(zip(labels, digests, strict=True))]
-    )
-    yield from found or _moved(name, labels, digests, expected)
+        place_of_it = f"{name}, row {len(rows)} and what follows"
+        return [*found, Damage(what=error.what, place=place_of_it, found=error.found)]
+    found += [
+        Damage(
+            what="a row of the dataset is missing, or was altered",
+            place=f"{name}, the row of episode {episode}",
+            expected=f"SHA-256 {digest}",
+        )
+        for digest, episode in missing.items()
+    ]
+    if found:
+        return found
+    expected_order = in_place or [digest for _, digest in sorted(rows)]
+    places = {digest: place for place, digest in enumerate(expected_order)}
+    return [
+        Damage(
+            what="a row of the dataset is not in its place",
+            place=f"{name}, row {place}, {label}",
+            expected=f"row {places[digest]}",
+        )
+        for place, (label, digest) in enumerate(rows)
+        if places[digest] != place
+    ]
 
 
-def _label(line: bytes, columns: tuple[str, ...]) -> str | None:
-    """What a line calls itself; None if it is no row."""
+def _label(line: bytes, columns: tuple[str, ...]) -> str:
+    """What a line calls itself."""
     try:
-        row = row_of(line, columns)
+        name = row_of(line, columns)[columns[0]][:200]
     except ValueError:
-        return None
-    return f"{'episode' if columns[0] == 'episode_id' else 'record'} {row[columns[0]][:200]}"
-
-
-def _altered(
-    name: str, labels: Sequence[str], digests: Sequence[str], sealed: Mapping[str, str]
-) -> Iterator[Damage]:
-    """Rows that were not sealed, and those that stand there twice; ``sealed`` are the labels by digest."""
-    by_label = {label: digest for digest, label in sealed.items()}
-    first_place: dict[str, int] = {}
-    for place, (label, digest) in enumerate(zip(labels, digests, strict=True)):
-        where = f"{name}, row {place}, {label}"
-        if digest in first_place:
-            yield Damage(
-                what="a row of the dataset stands there twice",
-                place=where,
-                found=f"the same as row {first_place[digest]}",
-            )
-        elif digest not in sealed:
-            original = by_label.get(label)
-            yield Damage(
-                what=f"a row of the dataset was altered{' or added' * (original is None)}",
-                place=where,
-                found=f"SHA-256 {digest}",
-                expected=f"SHA-256 {original}" if original else "one of the rows that were sealed",
-            )
-        first_place.setdefault(digest, place)
-
-
-def _missing(
-    name: str, labels: Sequence[str], digests: Sequence[str], sealed: Mapping[str, str]
-) -> Iterator[Damage]:
-    there = {*labels, *(sealed[digest] for digest in digests if digest in sealed)}
-    for digest, label in sealed.items():
-        if label not in there:
-            yield Damage(
-                what="a row of the dataset is missing",
-                place=f"{name}, {label}",
-                expected=f"a row with SHA-256 {digest}",
-            )
-
-
-def _moved(
-    name: str, labels: Sequence[str], digests: Sequence[str], expected: Sequence[str]
-) -> Iterator[Damage]:
-    """Rows that are all there, but not in the order of the seal; policy rows are sorted by their record."""
-    places = {digest: place for place, digest in enumerate(expected)}
-    for place, digest in enumerate(digests):
-        if expected[place] != digest:
-            yield Damage(
-                what="a row of the dataset is not in its place",
-                place=f"{name}, row {place}, {labels[place]}",
-                expected=f"row {places[digest]}",
-            )
+        return "no row"
+    return f"{'episode' if columns[0] == 'episode_id' else 'record'} {name}"

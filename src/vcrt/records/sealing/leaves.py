@@ -18,12 +18,12 @@ from pathlib import Path
 
 from vcrt.certification.episodes import Preset
 from vcrt.documents import strict_json
-from vcrt.errors import DatasetError
+from vcrt.errors import AlteredError, DatasetError
 from vcrt.hashing import canonical_json, json_digest, sha256_hex
 from vcrt.records.audit import AUDIT_COLUMNS
 from vcrt.records.certificate import format_of
-from vcrt.records.dataset import POLICY_COLUMNS, audit_name, policy_name
-from vcrt.records.manifest import LEAVES
+from vcrt.records.dataset import POLICY_COLUMNS
+from vcrt.records.manifest import LEAVES, REMEDY, Manifest, audit_name, policy_name
 from vcrt.records.rows import read_digested
 from vcrt.records.sealing.merkle import leaf_hash, root_of
 
@@ -136,48 +136,52 @@ def merkle_root(leaves: Sequence[Leaf]) -> str:
     return root_of([leaf_hash(leaf.data()) for leaf in leaves]).hex()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DerivedLeaves:
-    """The leaves, in the order of the audit rows, and the digest of each file's rows as the manifest has it."""
+def derived_leaves(path: Path, manifest: Manifest) -> list[Leaf]:
+    """Derive the leaves of a dataset at ``path`` from its rows: by environment, in the order of the audit rows.
 
-    leaves: tuple[Leaf, ...]
-    content: Mapping[str, str]
-
-
-def derived_leaves(path: Path, environment: str, preset: Preset) -> DerivedLeaves:
-    """Derive an environment's leaves from its files.
-
-    Raises :class:`DatasetError` naming the row if audit and policy rows do not pair one to one, or an unreadable file.
+    Raises :class:`DatasetError` naming the row if audit and policy rows do not pair one to one, the file if it cannot
+    be read, and :class:`AlteredError` if its rows have not the content that the manifest says.
     """
-    audit, policy = audit_name(environment), policy_name(environment)
-    rows = list(read_digested(path / audit, AUDIT_COLUMNS))
-    records = list(read_digested(path / policy, POLICY_COLUMNS))
-    _require_pairs(environment, rows, records)
-    of_record = {row["record_id"]: digest for digest, row in records}
-    return DerivedLeaves(
-        leaves=tuple(
-            leaf_of(environment, row, of_record[row["record_id"]], preset, audit=digest)
+    leaves: list[Leaf] = []
+    for environment in sorted(manifest.counts):
+        audit, policy = audit_name(environment), policy_name(environment)
+        rows = _digested(path, audit, AUDIT_COLUMNS, manifest)
+        records = _digested(path, policy, POLICY_COLUMNS, manifest)
+        _require_pairs(audit, [row for _, row in rows], [row for _, row in records])
+        of_record = {row["record_id"]: digest for digest, row in records}
+        leaves += [
+            leaf_of(environment, row, of_record[row["record_id"]], manifest.preset, audit=digest)
             for digest, row in rows
-        ),
-        content={
-            name: json_digest([digest for digest, _ in some])
-            for name, some in ((audit, rows), (policy, records))
-        },
-    )
+        ]
+    return leaves
+
+
+def _digested(
+    path: Path, name: str, columns: tuple[str, ...], manifest: Manifest
+) -> list[tuple[str, dict[str, str]]]:
+    rows = list(read_digested(path / name, columns))
+    content = json_digest([digest for digest, _ in rows])
+    if content != manifest.content[name]:
+        raise AlteredError(
+            "a file has other content than the manifest says",
+            where=name,
+            found=f"content {content}",
+            expected=f"content {manifest.content[name]}",
+            remedy=REMEDY,
+        )
+    return rows
 
 
 def _require_pairs(
-    environment: str,
-    rows: Iterable[tuple[str, dict[str, str]]],
-    records: Iterable[tuple[str, dict[str, str]]],
+    audit: str, rows: Iterable[Mapping[str, str]], records: Iterable[Mapping[str, str]]
 ) -> None:
-    ours = Counter(row["record_id"] for _, row in rows)
-    theirs = Counter(row["record_id"] for _, row in records)
+    ours = Counter(row["record_id"] for row in rows)
+    theirs = Counter(row["record_id"] for row in records)
     unpaired = sorted(name for name in ours | theirs if not ours[name] == theirs[name] == 1)
     if unpaired:
         raise DatasetError(
             "audit rows and policy records do not pair one to one",
-            where=f"{audit_name(environment)}, record {unpaired[0]}",
+            where=f"{audit}, record {unpaired[0]}",
             found=f"{ours[unpaired[0]]} audit rows and {theirs[unpaired[0]]} policy rows",
             expected="one of each",
         )

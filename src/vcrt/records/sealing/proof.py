@@ -7,22 +7,19 @@ dataset's seal as it stands. Whether the certificate is true is another question
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import FailFast, Field
+from securesystemslib.dsse import Envelope
 
-from vcrt.documents import MAX_BYTES, in_a_line, read_limited, strict_json
+from vcrt.documents import MAX_BYTES, Count, Digest, Strict, in_a_line, read_limited, strict_json
 from vcrt.errors import AlteredError, DatasetError
-from vcrt.records.forms import Count, Digest, Strict
-from vcrt.records.manifest import Manifest, require_known_format
-from vcrt.records.sealing.dsse import Envelope, envelope_bytes
-from vcrt.records.sealing.integrity import require_integrity
+from vcrt.records.sealing.envelopes import envelope_bytes
+from vcrt.records.sealing.integrity import open_seal, require_integrity
 from vcrt.records.sealing.leaves import by_environment, leaf_from_line
 from vcrt.records.sealing.merkle import inclusion_proof, leaf_hash, root_from_proof
-from vcrt.records.sealing.sealed_files import held_manifest, sealed_statement
 
 FORMAT: Final = "vcrt-proof/1"
 
@@ -81,15 +78,17 @@ def check_proof(proof: Path, certificate_digest: str) -> Included:
     read = _read(proof)
     try:
         leaf = leaf_from_line(read.leaf.encode())
-        envelope, statement = sealed_statement(read.seal.encode())
+        envelope, statement = open_seal(read.seal.encode(), proof)
+    except DatasetError:
+        raise
     except ValueError as error:
         raise _malformed(proof, str(error)) from error
-    held = held_manifest(statement)
-    if held is None:
-        require_known_format(statement["predicate"]["manifest"].encode(), proof)
-    tree = statement["predicate"]["merkle"].get(leaf.environment)
-    trees = statement["predicate"]["merkle"]
-    if held is None or tree is None or _sizes(trees) != _episodes(held):
+    sizes = {
+        name: sum(schema.episodes for schema in schemas.values())
+        for name, schemas in statement.manifest.counts.items()
+    }
+    tree = statement.trees.get(leaf.environment)
+    if tree is None or {name: one.certificates for name, one in statement.trees.items()} != sizes:
         raise AlteredError(
             "the proof's seal contradicts itself, or has no tree of the certificate's environment",
             where=f"{proof}, field seal",
@@ -102,33 +101,21 @@ def check_proof(proof: Path, certificate_digest: str) -> Included:
             expected=f"SHA-256 {certificate_digest}",
         )
     hashes = [bytes.fromhex(one) for one in read.path]
-    size = tree["certificates"]
-    reached = root_from_proof(leaf_hash(leaf.data()), read.index, size, hashes)
-    if reached is None or reached.hex() != tree["root"]:
+    reached = root_from_proof(leaf_hash(leaf.data()), read.index, tree.certificates, hashes)
+    if reached is None or reached.hex() != tree.root:
         raise AlteredError(
             "the proof does not lead from the certificate to the sealed root",
             where=f"{proof}, fields index and path",
             found="a path of another length" if reached is None else reached.hex(),
-            expected=f"Merkle root {tree['root']} over {size} certificates",
+            expected=f"Merkle root {tree.root} over {tree.certificates} certificates",
         )
     return Included(
         envelope=envelope,
-        root_hash=held.root_hash,
-        merkle_root=tree["root"],
+        root_hash=statement.manifest.root_hash,
+        merkle_root=tree.root,
         index=read.index,
-        size=size,
+        size=tree.certificates,
     )
-
-
-def _sizes(trees: Mapping[str, Any]) -> dict[str, int]:
-    return {name: tree["certificates"] for name, tree in trees.items()}
-
-
-def _episodes(manifest: Manifest) -> dict[str, int]:
-    return {
-        name: sum(schema.episodes for schema in schemas.values())
-        for name, schemas in manifest.counts.items()
-    }
 
 
 def _read(path: Path) -> _Proof:

@@ -9,66 +9,53 @@ Every new dataset has a seal without a signature. Signing adds a signature and l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from vcrt.errors import AlteredError, DatasetError
+from securesystemslib.dsse import Envelope
+
+from vcrt.errors import DatasetError
 from vcrt.records.dataset import open_dataset
 from vcrt.records.manifest import LEAVES, SEAL, Manifest
-from vcrt.records.sealing.dsse import Envelope, envelope_bytes
-from vcrt.records.sealing.integrity import require_integrity
-from vcrt.records.sealing.leaves import Leaf, derived_leaves, leaves_bytes
-from vcrt.records.sealing.signing import (
+from vcrt.records.sealing.envelopes import (
     can_check_signatures,
+    envelope_bytes,
+    envelope_of,
     require_signatures_hold,
     require_signed_by,
-    signature_of,
+    signed,
 )
-from vcrt.records.sealing.statement import PAYLOAD_TYPE, statement_bytes, statement_of
+from vcrt.records.sealing.integrity import require_integrity
+from vcrt.records.sealing.leaves import Leaf, derived_leaves, leaves_bytes
+from vcrt.records.sealing.statement import statement_bytes, statement_of
 from vcrt.storage import write_file
 
 
-def write_seal(directory: Path, manifest: Manifest, leaves: Sequence[Leaf]) -> Envelope:
+def write_seal(directory: Path, manifest: Manifest, leaves: Sequence[Leaf]) -> None:
     """Write leaves and an unsigned seal beside a manifest."""
-    payload = statement_bytes(statement_of(manifest, leaves))
-    envelope = Envelope(payload_type=PAYLOAD_TYPE, payload=payload)
+    envelope = envelope_of(statement_bytes(statement_of(manifest, leaves)))
     write_file(directory / LEAVES, leaves_bytes(leaves))
     write_file(directory / SEAL, envelope_bytes(envelope))
-    return envelope
 
 
 def seal_dataset(path: Path, key: Path | None = None) -> Envelope:
     """Make a dataset's seal if it has none, and sign it if a private key is given.
 
-    Raises :class:`AlteredError` for a dataset that is not what its seal says, :class:`DatasetError` for one that is not
-    what its manifest says, and :class:`vcrt.errors.SignatureError` for a key that cannot be used.
+    Raises :class:`vcrt.errors.AlteredError` for a dataset that is not what its seal says, :class:`DatasetError` for one
+    that is not what its manifest says, and :class:`vcrt.errors.SignatureError` for a key that cannot be used.
     """
     if not (path / SEAL).exists() and not (path / LEAVES).exists():
-        dataset = open_dataset(path)
-        leaves: list[Leaf] = []
-        for environment in dataset.environments:
-            derived = derived_leaves(path, environment, dataset.manifest.preset)
-            for name, digest in derived.content.items():
-                if dataset.manifest.content[name] != digest:
-                    raise AlteredError(
-                        "the dataset was changed after it was frozen",
-                        where=str(path / name),
-                        found=f"content {digest}",
-                        expected=f"content {dataset.manifest.content[name]}",
-                    )
-            leaves += derived.leaves
-        write_seal(path, dataset.manifest, leaves)
+        manifest = open_dataset(path).manifest
+        write_seal(path, manifest, derived_leaves(path, manifest))
     envelope = require_integrity(path).envelope
     if envelope is None:
         raise DatasetError("the dataset has no seal", where=str(path / SEAL))
     if key is None:
         return envelope
-    ours = signature_of(envelope, key)
     require_signatures_hold(envelope, str(path / SEAL))
-    others = [one for one in envelope.signatures if one.keyid != ours.keyid]
-    signed = replace(envelope, signatures=tuple(sorted([*others, ours], key=lambda one: one.keyid)))
-    write_file(path / SEAL, envelope_bytes(signed))
-    return signed
+    envelope = signed(envelope, key)
+    write_file(path / SEAL, envelope_bytes(envelope))
+    return envelope
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,7 +94,7 @@ def verify_seal(dataset: Path, *, public_key: Path | None = None) -> VerifiedSea
 
 def check_signatures(envelope: Envelope, public_key: Path | None, where: str) -> Signers:
     """Check every signature, if the library is there, which it must be where a ``public_key`` is demanded."""
-    keyids = tuple(one.keyid for one in envelope.signatures)
+    keyids = tuple(envelope.signatures)
     if public_key is not None:
         demanded = require_signed_by(envelope, public_key, where)
         return Signers(keyids=keyids, checked=True, demanded=demanded)

@@ -1,29 +1,22 @@
-"""Make the in-toto Statement about a frozen dataset: its files by digest, its manifest, the roots of its Merkle trees.
+"""Make and read the in-toto Statement about a frozen dataset: its files by digest, its manifest, its Merkle trees.
 
 It follows from the manifest and the rows, and the root hash knows nothing of it, so that sealing a dataset (or sealing
-it differently one day) changes no root hash. The manifest stands in it in full: a field of either that was changed can
-be named.
+it differently one day) changes no root hash. The manifest stands in it in full.
 
-Source: in-toto Attestation Framework, Statement v1. Not covered: the envelope (see :mod:`vcrt.records.sealing.dsse`).
+Source: in-toto Attestation Framework, Statement v1. Not covered: the envelope
+(see :mod:`vcrt.records.sealing.envelopes`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable
+from pathlib import Path
 
-from pydantic import FailFast, Field
-from pydantic import Strict as StrictOf
-
+from vcrt.documents import Count, Digest, Strict, in_a_line, strict_json
+from vcrt.errors import DatasetError
 from vcrt.hashing import Json, canonical_json, sha256_hex
-from vcrt.records.forms import Count, Digest, Strict
-from vcrt.records.manifest import LEAVES, MANIFEST, Manifest, model_bytes
+from vcrt.records.manifest import LEAVES, MANIFEST, Manifest, manifest_from_bytes, model_bytes
 from vcrt.records.sealing.leaves import Leaf, by_environment, leaves_bytes, merkle_root
-
-PAYLOAD_TYPE = "application/vnd.in-toto+json"
-STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
-#: A name, not a place: nothing is fetched from it.
-PREDICATE_TYPE = "urn:vcrt:dataset-seal:1"
 
 
 class Tree(Strict):
@@ -33,69 +26,73 @@ class Tree(Strict):
     root: Digest
 
 
-class _Sha256(Strict):
-    sha256: Digest
-
-
-class Subject(Strict):
-    """A file of the dataset by its path within it."""
-
-    name: str
-    digest: _Sha256
-
-
-class Predicate(Strict):
-    """What is said of the files."""
-
-    root_hash: Digest
-    merkle: dict[str, Tree]
-    counts: dict[str, Any]
-    versions: dict[str, Any]
-    manifest: str
-    """The text of ``manifest.json``, byte for byte; counts and versions are its own."""
-
-
 class Statement(Strict):
-    """The statement; ``type_`` is spelled ``_type`` in JSON."""
+    """What is said of a dataset: its manifest, the SHA-256 of its file of leaves, and each environment's tree."""
 
-    type_: Literal["https://in-toto.io/Statement/v1"] = Field(alias="_type")
-    subject: Annotated[tuple[Subject, ...], StrictOf(strict=False), FailFast()]
-    predicateType: Literal["urn:vcrt:dataset-seal:1"]  # noqa: N815 (in-toto's spelling)
-    predicate: Predicate
+    manifest: Manifest
+    leaves_sha256: Digest
+    trees: dict[str, Tree]
 
 
-def statement_of(manifest: Manifest, leaves: Iterable[Leaf]) -> dict[str, Json]:
+def statement_of(manifest: Manifest, leaves: Iterable[Leaf]) -> Statement:
     """The statement about a dataset; the manifest's own files are taken as it names them, unopened."""
     leaves = list(leaves)
-    plain = manifest.model_dump()
-    digests = {name: entry.sha256 for name, entry in manifest.files.items()}
-    text = model_bytes(manifest)
-    digests[MANIFEST] = sha256_hex(text)
-    digests[LEAVES] = sha256_hex(leaves_bytes(leaves))
-    return {
-        "_type": STATEMENT_TYPE,
-        "subject": [
-            {"name": name, "digest": {"sha256": digest}} for name, digest in sorted(digests.items())
-        ],
-        "predicateType": PREDICATE_TYPE,
-        "predicate": {
-            "root_hash": manifest.root_hash,
-            "merkle": trees_of(leaves),
-            "counts": plain["counts"],
-            "versions": plain["versions"],
-            "manifest": text.decode(),
-        },
-    }
+    return Statement(
+        manifest=manifest, leaves_sha256=sha256_hex(leaves_bytes(leaves)), trees=trees_of(leaves)
+    )
 
 
-def trees_of(leaves: Iterable[Leaf]) -> dict[str, Json]:
+def trees_of(leaves: Iterable[Leaf]) -> dict[str, Tree]:
     """Size and root of each environment's tree."""
     return {
-        name: {"certificates": len(some), "root": merkle_root(some)}
+        name: Tree(certificates=len(some), root=merkle_root(some))
         for name, some in sorted(by_environment(leaves).items())
     }
 
 
-def statement_bytes(value: Mapping[str, Json]) -> bytes:
-    """The payload: canonical JSON."""
-    return canonical_json(value)
+def statement_bytes(statement: Statement) -> bytes:
+    """The payload of a seal: the statement as in-toto has it, in canonical JSON."""
+    manifest = statement.manifest
+    plain = manifest.model_dump()
+    text = model_bytes(manifest)
+    digests = {name: entry.sha256 for name, entry in manifest.files.items()}
+    digests |= {MANIFEST: sha256_hex(text), LEAVES: statement.leaves_sha256}
+    subject: Json = [
+        {"name": name, "digest": {"sha256": digest}} for name, digest in sorted(digests.items())
+    ]
+    return canonical_json(
+        {
+            "_type": "https://in-toto.io/Statement/v1",
+            "subject": subject,
+            # A name, not a place: nothing is fetched from it.
+            "predicateType": "urn:vcrt:dataset-seal:1",
+            "predicate": {
+                "root_hash": manifest.root_hash,
+                "merkle": {name: tree.model_dump() for name, tree in statement.trees.items()},
+                "counts": plain["counts"],
+                "versions": plain["versions"],
+                "manifest": text.decode(),
+            },
+        }
+    )
+
+
+def statement_from_bytes(data: bytes, where: Path) -> Statement:
+    """Read a payload; raises ``ValueError`` for any that :func:`statement_bytes` does not write.
+
+    Whatever a statement says beside its manifest, its trees and the digest of its leaves must follow from them. Raises
+    :class:`DatasetError` for a manifest of another format; ``where`` is the place that it names.
+    """
+    try:
+        value = strict_json(data)
+        predicate = value["predicate"]
+        (leaves,) = (one["digest"]["sha256"] for one in value["subject"] if one["name"] == LEAVES)
+        manifest = manifest_from_bytes(predicate["manifest"].encode(), where)
+        statement = Statement(manifest=manifest, leaves_sha256=leaves, trees=predicate["merkle"])
+    except DatasetError:
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"payload: {in_a_line(error)}") from error
+    if statement_bytes(statement) != data:
+        raise ValueError("payload: a statement that contradicts itself")
+    return statement
