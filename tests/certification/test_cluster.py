@@ -11,6 +11,7 @@ import pytest
 from cluster_runs import CONFIG
 from vcrt.datasets.freezing import make_dataset
 
+pytestmark = [pytest.mark.nightly, pytest.mark.processes]
 SCRIPT = """
 from pathlib import Path
 from cluster_runs import CONFIG
@@ -27,7 +28,6 @@ def root_hash(tmp_path_factory):
     return make_dataset(CONFIG, path, jobs=2).manifest.root_hash
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["ray", "dask"])
 def test_a_local_cluster_of_two_workers_gives_the_same_root_hash(tmp_path, root_hash, backend):
     if find_spec(backend) is None:

@@ -24,7 +24,7 @@ def run_commands(text):
     return {command for body in lines for command in commands(f"```bash\n{body}```\n")}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("pages", READINGS, ids=lambda pages: pages[0])
 def test_a_reader_gets_what_the_pages_show(pages, tmp_path):
     folder = tmp_path / "reader"

@@ -68,7 +68,7 @@ def test_the_lock_has_every_dependency_of_the_project_but_pytorch():
         assert {"agentdojo", "bfcl-eval", "dm-clrs"} <= set(packages(path))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_builds_of_the_package_have_the_same_bytes(tmp_path):
     wheel, sdist, train, *others = distributions.build_twice(tmp_path)
     assert len(others) == 2 * len(lock.MEMBERS) - 1
@@ -85,7 +85,7 @@ def test_two_builds_of_the_package_have_the_same_bytes(tmp_path):
     assert not any(name.startswith(("tests", "benchmarks", ".ci")) for name in inside)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_build_that_depends_on_its_surroundings_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(
         distributions, "_disturb", lambda tree, n: (tree / "NOTICE").write_text(f"{n}")
