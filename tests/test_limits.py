@@ -17,8 +17,9 @@ from pydantic import ValidationError
 from vcrt.certification.store import read_identity
 from vcrt.cli.main import main
 from vcrt.cli.options import with_named_paths
-from vcrt.documents import MAX_BYTES, first_error, in_a_line, read_limited
+from vcrt.documents import MAX_BYTES, read_limited
 from vcrt.errors import DatasetError, RunError, VcrtError
+from vcrt.forms import first_error, in_a_line
 from vcrt.records.manifest import (
     AGREEMENT,
     LEAVES,

@@ -16,7 +16,7 @@ from pydantic import BaseModel, RootModel, ValidationError, validate_call
 from pydantic.errors import PydanticUserError
 from pydantic_core import to_jsonable_python
 
-from vcrt.documents import first_error
+from vcrt.forms import first_error
 from vcrt.hashing import canonical_json
 
 

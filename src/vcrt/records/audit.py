@@ -28,9 +28,9 @@ from vcrt.certification.evidence import (
 )
 from vcrt.certification.replay import replay_from_json
 from vcrt.certification.replay_tree import EpisodeReplays, tree_from_json
-from vcrt.documents import Count, Digest, Strict, in_a_line
 from vcrt.environments.contract import Episode, Versions
 from vcrt.errors import DatasetError, MalformedInputError
+from vcrt.forms import Count, Digest, Strict, in_a_line
 from vcrt.hashing import Json, canonical_json, json_digest
 from vcrt.limits import MAX_EXHAUSTIVE, MAX_OPERATIONS
 from vcrt.orders import all_orders

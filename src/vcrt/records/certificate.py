@@ -21,9 +21,10 @@ from vcrt.certification.evidence import (
     cross_checks_from_json,
     episode_from_json,
 )
-from vcrt.documents import MAX_BYTES, Strict, first_error, read_limited, strict_json
+from vcrt.documents import MAX_BYTES, read_limited, strict_json
 from vcrt.environments.contract import Versions
 from vcrt.errors import DatasetError, MalformedInputError
+from vcrt.forms import Strict, first_error
 from vcrt.hashing import Json, canonical_json, json_digest
 from vcrt.limits import MAX_EXHAUSTIVE, MAX_OPERATIONS
 from vcrt.records.audit import (

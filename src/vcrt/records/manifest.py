@@ -15,8 +15,9 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, FailFast, Field, ValidationError, model_validator
 
 from vcrt.certification.episodes import PRESETS, Preset
-from vcrt.documents import ClosedModel, first_error, is_plain_name, read_limited, strict_json
+from vcrt.documents import is_plain_name, read_limited, strict_json
 from vcrt.errors import DatasetError
+from vcrt.forms import ClosedModel, first_error
 from vcrt.hashing import Json, file_digest, json_digest
 from vcrt.records.record_form import PLAIN_FORM, RecordForm
 from vcrt.records.rows import SUFFIX

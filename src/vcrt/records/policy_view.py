@@ -19,8 +19,8 @@ from pydantic import Field, ValidationError
 from pydantic import Strict as StrictOf
 
 from vcrt.certification.relations import RelationType as RelationType
-from vcrt.documents import Strict, in_a_line
 from vcrt.errors import MalformedInputError, TooLargeError
+from vcrt.forms import Strict, in_a_line
 from vcrt.hashing import Json
 from vcrt.limits import MAX_ENUMERATED, MAX_OPERATIONS
 from vcrt.partial_orders import PartialOrder

@@ -13,8 +13,8 @@ import numpy as np
 from pydantic import ConfigDict, Field, model_validator
 
 from vcrt.certification.relations import OperationRelation, directed
-from vcrt.documents import ClosedModel
 from vcrt.errors import MalformedInputError
+from vcrt.forms import ClosedModel
 from vcrt.limits import MAX_ENUMERATED
 from vcrt.orders import transitive_reduction
 from vcrt.printable import counted

@@ -22,8 +22,9 @@ from pydantic import BaseModel, ConfigDict, FailFast, ValidationError
 from pydantic import Strict as StrictOf
 
 from vcrt.certification.relations import OperationRelation, directed
-from vcrt.documents import MAX_BYTES, Strict, in_a_line, strict_json
+from vcrt.documents import MAX_BYTES, strict_json
 from vcrt.errors import MalformedInputError, UnknownNameError
+from vcrt.forms import Strict, in_a_line
 from vcrt.limits import MAX_OPERATIONS
 from vcrt.orders import Order, linear_extensions
 from vcrt.partial_orders import PartialOrder, cycle_of

@@ -15,8 +15,9 @@ from typing import Annotated, Any, TypeAlias, cast
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
-from vcrt.documents import first_error, strict_json
+from vcrt.documents import strict_json
 from vcrt.errors import MalformedInputError
+from vcrt.forms import first_error
 from vcrt_proofwriter.engine import Answer
 from vcrt_proofwriter.english import parse_question, parse_theory
 from vcrt_proofwriter.theory import (

@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, cast
 
 from pydantic import ConfigDict, Strict, TypeAdapter, ValidationError
 
-from vcrt.documents import first_error
 from vcrt.environments.contract import Accepted, Operation, Rejected, Transition
 from vcrt.errors import MalformedInputError
+from vcrt.forms import first_error
 from vcrt.hashing import Json
 from vcrt_proofwriter.engine import Facts, Grounding, GroundRule
 from vcrt_proofwriter.sentences import rule_sentence

@@ -15,8 +15,8 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from vcrt.documents import first_error
 from vcrt.errors import MalformedInputError
+from vcrt.forms import first_error
 from vcrt.hashing import Json, json_digest
 
 Polarity: TypeAlias = Literal["+", "-", "~"]

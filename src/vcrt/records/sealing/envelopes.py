@@ -23,8 +23,9 @@ from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import UnverifiedSignatureError, VerificationError
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
-from vcrt.documents import Strict, in_a_line, strict_json
+from vcrt.documents import strict_json
 from vcrt.errors import SignatureError, UnavailableError
+from vcrt.forms import Strict, in_a_line
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 _KEYID = re.compile(r"ed25519:([0-9a-f]{64})")

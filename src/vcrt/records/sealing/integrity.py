@@ -17,8 +17,9 @@ from typing import TypeVar
 
 from securesystemslib.dsse import Envelope
 
-from vcrt.documents import in_a_line, read_limited, strict_json
+from vcrt.documents import read_limited, strict_json
 from vcrt.errors import AlteredError, DatasetError
+from vcrt.forms import in_a_line
 from vcrt.hashing import sha256_hex
 from vcrt.records.audit import AUDIT_COLUMNS
 from vcrt.records.dataset import POLICY_COLUMNS, not_a_dataset

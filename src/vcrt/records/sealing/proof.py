@@ -14,8 +14,9 @@ from typing import Annotated, Final, Literal
 from pydantic import FailFast, Field
 from securesystemslib.dsse import Envelope
 
-from vcrt.documents import MAX_BYTES, Count, Digest, Strict, in_a_line, read_limited, strict_json
+from vcrt.documents import MAX_BYTES, read_limited, strict_json
 from vcrt.errors import AlteredError, DatasetError
+from vcrt.forms import Count, Digest, Strict, in_a_line
 from vcrt.records.sealing.envelopes import envelope_bytes
 from vcrt.records.sealing.integrity import open_seal, require_integrity
 from vcrt.records.sealing.leaves import by_environment, leaf_from_line

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from vcrt.documents import Count, Digest, Strict, in_a_line, strict_json
+from vcrt.documents import strict_json
 from vcrt.errors import DatasetError
+from vcrt.forms import Count, Digest, Strict, in_a_line
 from vcrt.hashing import Json, canonical_json, sha256_hex
 from vcrt.records.manifest import LEAVES, MANIFEST, Manifest, manifest_from_bytes, model_bytes
 from vcrt.records.sealing.leaves import Leaf, by_environment, leaves_bytes, merkle_root

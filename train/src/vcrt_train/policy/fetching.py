@@ -19,8 +19,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from vcrt.documents import in_a_line
 from vcrt.errors import BackboneError, UnknownNameError
+from vcrt.forms import in_a_line
 from vcrt.hashing import file_digest
 from vcrt.printable import counted, printable
 from vcrt.progress import stage

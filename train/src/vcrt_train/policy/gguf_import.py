@@ -24,8 +24,8 @@ from typing import Any, NoReturn
 import torch
 from safetensors import SafetensorError
 
-from vcrt.documents import in_a_line
 from vcrt.errors import BackboneError, OutOfMemory
+from vcrt.forms import in_a_line
 from vcrt.memory import available_memory, is_out_of_memory, out_of_memory
 from vcrt.printable import counted, printable
 from vcrt.progress import stage

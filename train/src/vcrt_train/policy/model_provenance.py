@@ -12,8 +12,9 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from vcrt.documents import ClosedModel, in_a_line, read_limited, strict_json
+from vcrt.documents import read_limited, strict_json
 from vcrt.errors import BackboneError
+from vcrt.forms import ClosedModel, in_a_line
 from vcrt.hashing import Json, file_digest, json_digest
 from vcrt.printable import printable
 from vcrt.storage import write_file

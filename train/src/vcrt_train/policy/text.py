@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from transformers import PreTrainedTokenizerFast
 
-from vcrt.documents import in_a_line
 from vcrt.errors import BackboneError
+from vcrt.forms import in_a_line
 from vcrt.printable import counted
 from vcrt.records.policy_view import (
     ANSWER,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from vcrt.documents import ClosedModel
+from vcrt.forms import ClosedModel
 from vcrt.hashing import json_digest
 from vcrt.records.dataset import Dataset, read_audit
 

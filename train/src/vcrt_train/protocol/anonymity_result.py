@@ -12,8 +12,9 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import ConfigDict, FailFast, TypeAdapter, ValidationError
 
-from vcrt.documents import FieldError, first_error, read_limited
+from vcrt.documents import read_limited
 from vcrt.errors import DatasetError
+from vcrt.forms import FieldError, first_error
 
 Target: TypeAlias = Literal[
     "environment", "schema", "legal order", "relation types", "legal order, given relations"

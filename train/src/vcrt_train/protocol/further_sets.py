@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from vcrt.documents import ClosedModel, is_plain_name
+from vcrt.documents import is_plain_name
 from vcrt.errors import BackboneError, RunError
+from vcrt.forms import ClosedModel
 from vcrt.limits import MAX_ENUMERATED
 from vcrt.printable import counted
 from vcrt.records.dataset import Dataset

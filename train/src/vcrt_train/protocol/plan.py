@@ -22,8 +22,9 @@ from pydantic import (
 )
 
 import vcrt
-from vcrt.documents import in_a_line, is_plain_name, read_limited, strict_json
+from vcrt.documents import is_plain_name, read_limited, strict_json
 from vcrt.errors import RunError, UnknownNameError
+from vcrt.forms import in_a_line
 from vcrt.hashing import Json, json_digest
 from vcrt.printable import counted
 from vcrt.randomness import derive_seed

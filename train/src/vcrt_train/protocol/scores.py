@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from vcrt.documents import ClosedModel, in_a_line, read_limited
+from vcrt.documents import read_limited
 from vcrt.errors import RunError
+from vcrt.forms import ClosedModel, in_a_line
 from vcrt.hashing import json_digest
 from vcrt.records.ledger import field_of
 from vcrt_train.protocol.experiment import Experiment, read_finished_run

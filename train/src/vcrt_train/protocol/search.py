@@ -15,8 +15,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from vcrt.documents import in_a_line, read_limited, strict_json
+from vcrt.documents import read_limited, strict_json
 from vcrt.errors import ConfigError, RunError, UnknownNameError
+from vcrt.forms import in_a_line
 from vcrt.hashing import Json, json_digest
 from vcrt.printable import counted
 from vcrt.randomness import generator

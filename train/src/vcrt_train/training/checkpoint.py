@@ -23,8 +23,9 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from vcrt.documents import in_a_line, read_limited, strict_json
+from vcrt.documents import read_limited, strict_json
 from vcrt.errors import RunError
+from vcrt.forms import in_a_line
 from vcrt.hashing import Json, canonical_json, sha256_hex
 from vcrt.storage import publish_directory
 from vcrt_train.policy.scoring import CausalModel
