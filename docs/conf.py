@@ -20,6 +20,7 @@ copyright = "the vcrt authors, Apache-2.0"
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "sphinx_design",
     "importable_references",

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from vcrt.certification.store import read_identity
 from vcrt.cli.main import main
-from vcrt.cli.options import with_named_paths
+from vcrt.cli.options import named_path
 from vcrt.documents import MAX_BYTES, read_limited
 from vcrt.errors import DatasetError, RunError, VcrtError
 from vcrt.forms import first_error, in_a_line
@@ -211,7 +211,5 @@ def test_paths_without_a_name_get_one_and_links_stay(
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("folder")
     monkeypatch.chdir(tmp_path / "folder")
-    given: list[object] = []
-    run = with_named_paths(lambda *paths, **options: given.extend([*paths, *options.values()]))
-    run(Path(), Path(".."), Path("../link"), output=Path())
-    assert given == [tmp_path / "folder", tmp_path, Path("../link"), tmp_path / "folder"]
+    given = (Path(), Path(".."), Path("../link"))
+    assert [*map(named_path, given)] == [tmp_path / "folder", tmp_path, Path("../link")]

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 
+import vcrt_train
 import vcrt_train.training.run
 from command_line import refused
 from two_toys import TWO_TOYS, trained
 from vcrt.certification.config import sampled
 from vcrt.cli import main
-from vcrt.cli.contents import Command
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import BackboneError, OutOfMemory
@@ -27,7 +27,6 @@ from vcrt.memory import (
     naming_out_of_memory,
     out_of_memory,
 )
-from vcrt_train.cli.contents import CHAPTERS
 from vcrt_train.config import MemoryConfig
 from vcrt_train.protocol import evaluation
 from vcrt_train.protocol.experiment import open_experiment
@@ -226,7 +225,7 @@ def test_any_command_out_of_memory_ends_with_a_message(capsys, monkeypatch):
     def hungry() -> None:
         torch.empty(TOO_MUCH, dtype=torch.uint8)
 
-    monkeypatch.setitem(CHAPTERS["train"], "methods", Command(hungry, "eats"))
+    monkeypatch.setattr(vcrt_train, "methods", hungry, raising=False)
     assert "memory ran out" in refused(capsys, "methods", code=5)
 
 

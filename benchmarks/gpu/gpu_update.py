@@ -49,7 +49,7 @@ from gpu_timing import Stopwatch, measured, peak_memory, summary, synchronise
 import vcrt_train.training.batch_scores
 import vcrt_train.training.update
 from vcrt.errors import VcrtError
-from vcrt_train.config_files import load_config, preset_names
+from vcrt_train.config_files import load_config, settings_names
 from vcrt_train.policy.adapters import with_adapters
 from vcrt_train.policy.backends import choose_backend
 from vcrt_train.policy.interface import tree_depth
@@ -243,7 +243,7 @@ def peak_of(options: Any, device: torch.device) -> tuple[Peak | None, str]:
 
 def adapted_model(options: Any, device: torch.device) -> Any:
     """The model with the paper's adapters, on the device."""
-    settings = load_config(preset=options.model if options.model in preset_names() else PRESET)
+    settings = load_config(settings=options.model if options.model in settings_names() else PRESET)
     formats = {"bfloat16": torch.bfloat16, "float32": torch.float32}
     # A preset that leaves the format to the machine gets what a GPU computes in.
     dtype = formats.get(options.dtype or settings.model.dtype, torch.bfloat16)

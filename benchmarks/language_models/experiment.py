@@ -141,7 +141,7 @@ def searched(one: Comparison, fold: str) -> str:
         "schedule.checkpoints": [one.trial_updates],
     }
     words = [f"--methods {' '.join(one.methods)} --held-out {fold} --trials {one.trials}"]
-    words += [f"--preset {one.preset}"] * (one.preset is not None)
+    words += [f"--settings {one.preset}"] * (one.preset is not None)
     for name, value in settings.items():
         values = value if isinstance(value, list) else [value]
         words.append(f"--{name.replace('_', '-')} {' '.join(map(str, values))}")
@@ -179,7 +179,7 @@ def plan_seed(part: str, seed: int, dataset: Path, folder: Path) -> None:
         methods=one.methods,
         held_out=(fold,),
         runs=one.seeds,
-        config=load_config(preset=one.preset, overrides=settings_of(one)),
+        config=load_config(settings=one.preset, overrides=settings_of(one)),
         seed=0,
         search=search,
     )

@@ -7,7 +7,7 @@ them here by their groups:
 - ``vcrt.in_process``: the same names again, for environments that may be asked in the process that asks: they end no
   process and answer quickly. Others get a process of their own. It changes no verdict and spares no check.
 - ``vcrt.commands``: any name, and a dictionary of chapters as in :mod:`vcrt.cli.contents`.
-- ``vcrt.lifters``: a name, and the function that ``vcrt lift NAME`` runs.
+- ``vcrt.lifters``: a name, and the :class:`vcrt.cli.commands.Command` that ``vcrt lift NAME`` runs.
 - ``vcrt.doctor``: a name, and a function that gives findings. One with the name of an environment stands in its place.
 """
 

@@ -35,7 +35,7 @@ def test_each_search_is_a_command(part, tmp_path, capsys):
         rate = one.settings.get("optimiser.learning_rate", 5e-5)
         assert f"learning_rate = {rate!r}" in printed
         assert f"updates = {one.trial_updates}" in printed
-    load_config(preset=one.preset, overrides=experiment.settings_of(one))
+    load_config(settings=one.preset, overrides=experiment.settings_of(one))
 
 
 SMALL = experiment.Comparison(

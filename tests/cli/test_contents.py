@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from command_functions import COMMANDS, FUNCTIONS, KINDS, PACKAGES, function
+from command_functions import COMMANDS, FUNCTIONS, PACKAGES
 from command_line import refused, run
-from vcrt.cli.contents import chapters
+from vcrt.certification.shards import EnvironmentFactory
+from vcrt.cli.commands import in_the_shell, loaded, shell_type
+from vcrt.cli.contents import chapters, single_commands
+from vcrt.records.dataset import Dataset
+
+#: Every command, those of a group too.
+SINGLE = dict(single_commands())
 
 
 @pytest.mark.parametrize("option", ["--help", "-h"])
@@ -36,88 +43,72 @@ def test_a_wrong_command_is_a_named_error(capsys):
     assert "to mend" not in refused(capsys, "quux")
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", SINGLE)
 def test_every_command_shows_an_example_of_itself(capsys, name):
-    assert f"Example: vcrt {name}" in inspect.getdoc(COMMANDS[name].run)
-    code, out, _ = run(capsys, name, "--help")
+    code, out, _ = run(capsys, *name.split(), "--help")
     assert code == 0
-    assert f"vcrt {name}" in out
+    assert f"Example: vcrt {name}" in out
 
 
-#: What has another form in Python: options by command, each with the reason.
-PRINTING = "says how to print what the function returns"
-PROCESS = "holds for the whole process: VCRT_VERIFIER_TIMEOUT sets it"
-BY_NAME = "names the function, or is an argument of one of the command's functions alone"
-OF_CLASSES = "FILE.py:CLASS, of which environments are the classes"
-NOT_SETTINGS = {
-    "annotate": {"json": PRINTING},
-    "backbone": {"action": BY_NAME},
-    "decide": {"json": PRINTING},
-    "doctor": {"json": PRINTING},
-    "environments": {"action": BY_NAME, "json": PRINTING},
-    "evaluate": {
-        "reopen": "reopen_reason is both",
-        "reason": "reopen_reason is both",
+def test_a_group_shows_its_parts(capsys):
+    code, out, _ = run(capsys, "lift", "--help")
+    assert code == 0
+    assert all(f"{name}  " in out for name in ("log", "clrs", "lean"))
+    assert "which lift?" in refused(capsys, "lift")
+    assert "did you mean 'clrs'?" in refused(capsys, "lift", "clsr", "bellman_ford")
+
+
+#: Options of the shell that its commands take and their functions do not, by reason: everything else is declared once,
+#: by the public function itself. An adapter is a function for the shell alone.
+ADAPTERS = {
+    "verify": "four functions in Python: of a dataset, of its seal alone, of a certificate, of a proof",
+    **{
+        name: "prints by itself"
+        for name, one in SINGLE.items()
+        if one.function.startswith(("vcrt_train.cli.", "vcrt_research."))
     },
-    "lift": {"source": BY_NAME, "json": PRINTING, "inputs": "files, or algorithms"},
-    "methods": {"json": PRINTING},
-    "plan": {"json": PRINTING},
-    "report": {"table": PRINTING, "form": PRINTING},
-    "relations": {"json": PRINTING},
-    "schedule": dict.fromkeys(("json", "mermaid", "dot"), PRINTING),
-    "show": {
-        **dict.fromkeys(("json", "pair", "brief", "full"), PRINTING),
-        "environment": OF_CLASSES,
-    },
-    "train": {"sharded": "in Python, variables of accelerate's"},
-    "verify": {
-        "json": PRINTING,
-        "replay": "without it, it is verify_seal",
-        "environment": OF_CLASSES,
-    },
-    "certify": {"json": PRINTING},
 }
-#: What a function takes and the command does not.
-PYTHON_ALONE = {
-    "progress": "where it is shown is the command's business",
-    "environments": "classes that are not registered",
-    "policy": "what trained_policy gives, to be asked more than once",
-    "reopen_reason": "--reopen and --reason",
-    "file": "NAME of `vcrt backbone import`",
-    "files": "INPUTS of `vcrt lift`",
-    "algorithms": "INPUTS of `vcrt lift`",
-    "logs": "INPUTS of `vcrt lift`",
-}
+#: What a public function takes and no shell can give: what is shown where, and classes.
+PYTHON_ALONE = {"progress", "environments"}
 
 
-def options_of(name):
-    """The options of a command, with those of its subcommands."""
-    runs = [COMMANDS[name].run, *(KINDS.values() if name == "lift" else ())]
-    return {option for run in runs for option in parameters_of(run)}
+@pytest.mark.parametrize("name", SINGLE)
+def test_a_command_is_its_function(name):
+    """Or an adapter that is listed; a view adds options that say how to print."""
+    command = SINGLE[name]
+    function = loaded(command.function)
+    parameters = inspect.signature(function).parameters
+    is_public = any(getattr(package, function.__name__, None) is function for package in PACKAGES)
+    assert is_public or name in ADAPTERS
+    options = inspect.signature(in_the_shell(command)).parameters
+    assert set(parameters) - set(options) <= PYTHON_ALONE | {"settings"}
+    for option in set(parameters) & set(options):
+        assert options[option].default == parameters[option].default
 
 
-def parameters_of(command):
-    """A command's parameters, by the names that functions have for them.
-
-    ``settings`` are a function's ``config``, but those of a Django project.
-    """
-    found = dict(inspect.signature(command).parameters)
-    if "settings" in found and command is not KINDS["django"]:
-        found["config"] = found.pop("settings")
-    return found
+@pytest.mark.parametrize("name", SINGLE)
+def test_every_option_says_what_it_is(name):
+    for option in inspect.signature(in_the_shell(SINGLE[name])).parameters.values():
+        (about,) = (one for one in option.annotation.__metadata__ if hasattr(one, "help"))
+        assert about.help or about.name == "", option.name
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_is_a_function_with_its_settings(name):
-    functions = [function(one) for one in FUNCTIONS[name]]
-    taken = {one for each in functions for one in inspect.signature(each).parameters}
-    listed = {**NOT_SETTINGS.get(name, {}), "verifier_timeout": PROCESS}
-    assert options_of(name) - taken <= set(listed)
-    assert not taken & set(NOT_SETTINGS.get(name, {})), "listed and taken"
-    assert taken - options_of(name) <= set(PYTHON_ALONE)
-    for each in functions:
-        # The one that is the command's own says so.
-        assert f"``vcrt {name}" in inspect.getdoc(each) or len(functions) > 1
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        (str | Path, Path),
+        (Dataset | str | Path | None, Path | None),
+        (str | EnvironmentFactory, str),
+        (Sequence[str] | str, tuple[str, ...]),
+        (Sequence[str | Path] | str | Path, tuple[Path, ...]),
+        (Mapping[str, str] | Sequence[str] | None, tuple[str, ...] | None),
+        (tuple[int, int] | None, tuple[int, int] | None),
+        (Mapping[str, EnvironmentFactory] | None, None),
+        (Dataset, None),
+    ],
+)
+def test_a_shell_gives_what_is_plain(kind, given):
+    assert shell_type(kind) == given
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -126,17 +117,6 @@ def test_a_function_has_the_name_of_its_command_unless_that_is_taken(name):
     if own not in FUNCTIONS[name]:
         is_a_room = any((Path(package.__file__).parent / own).is_dir() for package in PACKAGES)
         assert is_a_room or len(FUNCTIONS[name]) > 1
-
-
-def test_defaults_are_those_of_the_function():
-    for name in COMMANDS:
-        if len(FUNCTIONS[name]) > 1:
-            continue
-        taken = inspect.signature(function(FUNCTIONS[name][0])).parameters
-        for option, parameter in parameters_of(COMMANDS[name].run).items():
-            if option in taken and parameter.default is not inspect.Parameter.empty:
-                own = taken[option].default
-                assert str(parameter.default) == str(own) or not (parameter.default or own), option
 
 
 def test_the_page_says_which_functions_have_other_names():

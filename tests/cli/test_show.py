@@ -20,7 +20,7 @@ from vcrt.certification.certificates import ExclusionKind
 from vcrt.certification.config import sampled
 from vcrt.certification.episodes import PAPER_PRESET
 from vcrt.certification.evidence import episode_from_json
-from vcrt.cli.certificate_view import View, print_shown, print_view
+from vcrt.cli.certificate_view import View, print_view, say_shown
 from vcrt.cli.verify import check_lines
 from vcrt.datasets.examination import examine
 from vcrt.datasets.freezing import make_dataset
@@ -38,7 +38,7 @@ VCRT = Path(sys.executable).with_name("vcrt")
 def shown(name, *, width=100, factories=TOY, terminal=False, dataset=None, **options):
     """What is printed of an episode at some width."""
     console = Console(file=io.StringIO(), width=width, force_terminal=terminal)
-    print_shown(console, show(name, dataset, environments=factories), **options)
+    say_shown(console, show(name, dataset, environments=factories), **options)
     return console.file.getvalue()
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 import toy_environment as toy
 from vcrt.api.listing import validate_environment
-from vcrt.cli.environments import print_validation
+from vcrt.cli.environments import say_validation
 from vcrt.environments.conformance import validate
 from vcrt.environments.contract import Accepted, Operation, Rejected, StepEnvironment
 from vcrt.environments.registry import environment_names, load_environment, make_environment
@@ -242,7 +242,7 @@ def printed(environment, name="toy"):
     error = None
     try:
         found = validate_environment(name, environments={name: type(environment)})
-        print_validation(Console(file=text, width=120), name, found)
+        say_validation(Console(file=text, width=120), name, found)
     except VcrtError as raised:
         error = str(raised)
     return text.getvalue(), error

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import ast
-import functools
+import inspect
 import math
 import os
 import re
 import shlex
-import sys
-from dataclasses import replace
 from importlib import import_module
 from typing import get_args
 
 import pytest
 
 import vcrt
-from command_functions import COMMANDS, PACKAGES
+from command_functions import PACKAGES
 from documentation import (
     DOCS,
     PAGES,
@@ -32,8 +30,9 @@ from documentation import (
     text_of,
 )
 from vcrt.certification.certificates import ExclusionKind
+from vcrt.cli.commands import in_the_shell
 from vcrt_train.config import ObjectiveConfig
-from vcrt_train.config_files import load_config, preset_names
+from vcrt_train.config_files import load_config, settings_names
 from vcrt_train.objective.clipped_loss import MAX_LOG_RATIO
 from vcrt_train.training.methods import METHODS
 
@@ -133,13 +132,15 @@ def test_each_equation_has_its_function():
         assert "`vcrt" in after or "form a diamond" in after or "notebooks/" in after
 
 
-def stubbed(run):
+def stubbed(command, arguments):
     """A command that takes the same options and does nothing."""
+    run = in_the_shell(command, arguments)
 
-    @functools.wraps(run)
-    def nothing(*args, **options):
+    def nothing(**options):
         return None
 
+    nothing.__doc__, nothing.__annotations__ = run.__doc__, run.__annotations__
+    nothing.__signature__ = inspect.signature(run)
     return nothing
 
 
@@ -150,13 +151,7 @@ def parsed(monkeypatch, tmp_path):
     (tmp_path / "wide.toml").write_text(settings, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     module = import_module("vcrt.cli.main")
-    stubs = {name: replace(one, run=stubbed(one.run)) for name, one in COMMANDS.items()}
-    monkeypatch.setattr(module, "command_named", stubs.__getitem__)
-    # The kinds of `lift` are commands of their own, which end where they would begin.
-    for package in PACKAGES:
-        for name in package.__all__:
-            if name.startswith("lift_"):
-                monkeypatch.setattr(package, name, lambda *arguments, **options: sys.exit(0))
+    monkeypatch.setattr(module, "in_the_shell", stubbed)
 
     def parse(arguments):
         try:
@@ -340,8 +335,8 @@ def test_where_ratios_are_cut_is_said_where_they_are_defined():
 
 
 def test_how_the_scale_of_adapters_is_read_is_said():
-    for name in preset_names():
-        paper = load_config(preset=name).adapter
+    for name in settings_names():
+        paper = load_config(settings=name).adapter
         said = (
             f"scale of {paper.alpha:g}** is read as `lora_alpha`: at rank {paper.rank} "
             f"an adapter's product is multiplied by {paper.alpha:g} / {paper.rank} = {paper.scale:g}"

@@ -15,13 +15,9 @@ from vcrt.errors import MalformedInputError, UnavailableError
 from vcrt.plugins import ENVIRONMENTS, plugins
 
 MEMBER = '''
-from typing import Annotated
-
-import tyro
-
 import vcrt
 from vcrt.api.doctor import Finding
-from vcrt.cli.contents import Command
+from vcrt.cli.commands import Command
 
 
 class Till(vcrt.CallEnvironment):
@@ -30,7 +26,7 @@ class Till(vcrt.CallEnvironment):
     name = "till"
 
     def reset(self, initial):
-        return {"coins": 0}
+        return {{"coins": 0}}
 
     def call(self, state, name, arguments):
         if name == "take" and state["coins"] < arguments["coins"]:
@@ -39,7 +35,7 @@ class Till(vcrt.CallEnvironment):
         return "done"
 
 
-def lift(file: Annotated[str, tyro.conf.Positional]):
+def lift(file: str) -> int:
     """Say how many lines a file has.
 
     Example: vcrt lift till FILE
@@ -47,21 +43,32 @@ def lift(file: Annotated[str, tyro.conf.Positional]):
     Args:
         file: The file.
     """
-    print(len(open(file).read().splitlines()), "lines")
+    return len(open(file).read().splitlines())
 
 
-def count(number: int = 3):
+def print_lines(found: int, *, file: str):
+    print(found, "lines")
+
+
+def count(output: int = 3):
     """Count.
 
     Example: vcrt count-coins
 
     Args:
-        number: How far.
+        output: How far.
     """
-    print(*range(number))
+    print(*range(output))
 
 
-CHAPTERS = {"coins": {"count-coins": Command(count, "how many coins there are")}}
+LIFT = Command(function="{0}:lift", summary="lines of a file", view="{0}:print_lines")
+CHAPTERS = {{
+    "coins": {{
+        "count-coins": Command(
+            function="{0}:count", summary="how many coins there are", names={{"output": "number"}}
+        )
+    }}
+}}
 
 
 def findings():
@@ -71,7 +78,7 @@ POINTS = """
 [vcrt.environments]
 till = {0}:Till
 [vcrt.lifters]
-till = {0}:lift
+till = {0}:LIFT
 [vcrt.commands]
 {0} = {0}:CHAPTERS
 [vcrt.doctor]
@@ -88,7 +95,7 @@ def install(tmp_path, monkeypatch):
 
     def add(name, text=MEMBER, points=POINTS):
         names.append(name)
-        (tmp_path / f"{name}.py").write_text(text)
+        (tmp_path / f"{name}.py").write_text(text.format(name))
         metadata = tmp_path / f"{name}-0.1.dist-info"
         metadata.mkdir()
         (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n")

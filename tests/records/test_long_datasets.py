@@ -20,7 +20,7 @@ from vcrt.certification.evidence import Evidence, replays_for_second_opinions
 from vcrt.certification.lattice_replay import replay_lattices
 from vcrt.certification.replay_tree import ReplayTree, tree_from_json
 from vcrt.certification.shards import certify_again
-from vcrt.cli.certificate_view import print_shown
+from vcrt.cli.certificate_view import say_shown
 from vcrt.cli.certify import print_counts
 from vcrt.cli.verify import check_lines
 from vcrt.datasets.agreement import verify_agreement
@@ -110,7 +110,7 @@ def test_sampled_evidence_is_never_called_complete(datasets):
         sentence = " ".join(evidence_sentences(dataset.manifest.model_dump()["counts"]))
         table = printed(print_counts, dataset.manifest)
         (name, *_) = [row["episode_id"] for row in read_audit(dataset, "posets")]
-        view = printed(print_shown, show(name, dataset, environments=FACTORIES))
+        view = printed(say_shown, show(name, dataset, environments=FACTORIES))
         for text in (sentence, table, view):
             assert ("sampled, not complete" in " ".join(text.split())) == (not complete)
         assert ("orders keep the certified relations" in " ".join(view.split())) == (not complete)
@@ -130,12 +130,12 @@ def test_a_pair_that_commutes_has_one_line_unless_it_is_asked_for(dataset):
         for r in certified.relations
         if r.kind != "commutes"
     }
-    view = printed(print_shown, show(row["episode_id"], dataset, environments=FACTORIES))
+    view = printed(say_shown, show(row["episode_id"], dataset, environments=FACTORIES))
     whole, _, brief = view.partition("Pairs that commute")
     lines = {line.split("  ")[1]: line for line in brief.splitlines() if line.startswith("  ")}
     one, other = next(c.pair for c in certified.pairs if c.pair not in related)
     asked = show(row["episode_id"], dataset, environments=FACTORIES)
-    one_pair = printed(print_shown, asked, pair=(one, other))
+    one_pair = printed(say_shown, asked, pair=(one, other))
     assert f"Steps {one} and {other}: a diamond, they commute" in one_pair
     assert "Pairs that commute" not in one_pair
     for contexts in certified.pairs:

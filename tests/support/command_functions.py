@@ -6,18 +6,14 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from vcrt.cli.contents import chapters
-from vcrt.cli.lift import lifters
+from vcrt.cli.contents import commands
 from vcrt.plugins import COMMANDS as GROUP
 from vcrt.plugins import LIFTERS, plugins
 
 #: Every command that is installed.
-COMMANDS = {name: command for commands in chapters().values() for name, command in commands.items()}
+COMMANDS = commands()
 #: By command, the functions that do what it does.
-FUNCTIONS = {
-    name: (command.functions or command.run.__name__).split() for name, command in COMMANDS.items()
-}
-FUNCTIONS["lift"] += [f"lift_{name}" for name in plugins(LIFTERS)]
+FUNCTIONS = {name: command.functions() for name, command in COMMANDS.items()}
 #: The packages whose public names they are.
 PACKAGES = [
     import_module(name)
@@ -32,7 +28,6 @@ PACKAGES = [
         )
     )
 ]
-KINDS = lifters()
 
 
 def function(name: str) -> Callable[..., Any]:

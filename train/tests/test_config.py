@@ -26,9 +26,9 @@ from vcrt_train.config import (
 )
 from vcrt_train.config_files import (
     checked,
-    how_preset_was_chosen,
+    how_settings_were_chosen,
     load_config,
-    preset_names,
+    settings_names,
     to_toml,
 )
 from vcrt_train.policy.catalogue import CATALOGUE
@@ -119,9 +119,9 @@ def test_what_is_printed_is_what_would_run(capsys, tmp_path, command):
     assert load_config(written(tmp_path, out)) == DEFAULTS.resolved()
 
 
-def test_the_command_line_stands_above_the_file_and_that_above_the_preset(tmp_path, capsys):
+def test_the_command_line_stands_above_the_file_and_that_above_named_settings(tmp_path, capsys):
     path = written(
-        tmp_path, 'preset = "granite-4.1-3b"\n[adapter]\nrank = 8\n[objective]\nmargin = 5\n'
+        tmp_path, 'settings = "granite-4.1-3b"\n[adapter]\nrank = 8\n[objective]\nmargin = 5\n'
     )
     place = ("plan", "data", "--output", "e", "--print-config", "--config", str(path))
     _, out, _ = run(capsys, *place, "--objective.margin", "2.0")
@@ -136,18 +136,18 @@ def test_the_command_line_stands_above_the_file_and_that_above_the_preset(tmp_pa
     assert tomllib.loads(out)["objective"]["margin"] == 5.0
 
 
-def test_the_preset_of_a_model_that_is_no_paper_s_says_so():
-    assert set(preset_names()) == {*PAPER_PRESETS, "smollm2-135m"}
-    assert all("the paper's" in how_preset_was_chosen(name) for name in PAPER_PRESETS)
-    assert "Nothing was searched for." in how_preset_was_chosen("smollm2-135m")
-    found = load_config(preset="smollm2-135m")
+def test_the_settings_of_a_model_that_is_no_paper_s_say_so():
+    assert set(settings_names()) == {*PAPER_PRESETS, "smollm2-135m"}
+    assert all("the paper's" in how_settings_were_chosen(name) for name in PAPER_PRESETS)
+    assert "Nothing was searched for." in how_settings_were_chosen("smollm2-135m")
+    found = load_config(settings="smollm2-135m")
     assert found.model.backbone in CATALOGUE
     assert found.learning_rate == 5e-5
 
 
 @pytest.mark.parametrize("name", PAPER_PRESETS)
-def test_presets_are_the_papers(name):
-    found = load_config(preset=name)
+def test_named_settings_are_the_papers(name):
+    found = load_config(settings=name)
     assert found.adapter == AdapterConfig(rank=64, alpha=128.0, dropout=0.05)
     assert found.adapter.scale == 2.0
     assert (found.learning_rate, found.schedule.updates) == (5e-6, 400)
@@ -171,7 +171,12 @@ def test_presets_are_the_papers(name):
         ('[schedule]\n# a comment\n"decay" = "cos"', 3, "schedule.decay is not possible", None),
         ("[schedule]\nupdates = 10\ncheckpoints = [5]", 3, "schedule.checkpoints", None),
         ("objective = 3", 1, "objective is not possible", None),
-        ('preset = "gwen3.5-2b"', 1, "unknown preset 'gwen3.5-2b'", "did you mean 'qwen3.5-2b'?"),
+        (
+            'settings = "gwen3.5-2b"',
+            1,
+            "unknown name of settings 'gwen3.5-2b'",
+            "did you mean 'qwen3.5-2b'?",
+        ),
         ("[adapter]\nalpha = 3.0", 2, "adapter.alpha is not possible", None),
         ("[optimiser]\nbetas = [0.9]", 2, "optimiser.betas", None),
     ],
@@ -204,13 +209,13 @@ def test_no_file_ends_in_a_traceback(tmp_path, text):
 
 
 def test_two_sources_that_disagree(tmp_path, capsys):
-    path = written(tmp_path, 'preset = "granite-4.1-3b"')
-    with pytest.raises(ConfigError, match="two presets are named") as error:
-        load_config(path, preset="qwen3.5-2b")
+    path = written(tmp_path, 'settings = "granite-4.1-3b"')
+    with pytest.raises(ConfigError, match="settings of two names") as error:
+        load_config(path, settings="qwen3.5-2b")
     assert error.value.where == f"{path}, line 1"
-    assert load_config(path, preset="granite-4.1-3b") == load_config(path)
-    said = refused(capsys, "plan", "d", "--output", "e", f"--config={path}", "--preset", "qwen")
-    assert "two presets are named" in said
+    assert load_config(path, settings="granite-4.1-3b") == load_config(path)
+    said = refused(capsys, "plan", "d", "--output", "e", f"--config={path}", "--settings", "qwen")
+    assert "settings of two names" in said
 
 
 def test_the_command_line_names_what_is_wrong(tmp_path, capsys):

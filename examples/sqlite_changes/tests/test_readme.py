@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from vcrt.api.listing import validate_environment
-from vcrt.cli.environments import print_validation
+from vcrt.cli.environments import say_validation
 from vcrt.environments.conformance_checks import REMEDIES
 
 FOLDER = Path(__file__).parents[1]
@@ -53,7 +53,7 @@ def test_the_failure_that_it_shows():
     error = ""
     try:
         found = validate_environment("sqlite_changes", environments={"sqlite_changes": edited})
-        print_validation(Console(file=text, width=120), "sqlite_changes", found)
+        say_validation(Console(file=text, width=120), "sqlite_changes", found)
     except ValueError as raised:
         error = str(raised)
     (shown,) = (block for block in blocks("text") if "does not conform" in block)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
-
-import tyro
 
 import vcrt_research
-from vcrt.cli.contents import Chapters, Command
-from vcrt.cli.options import DatasetPath, plain_console, print_document, say
+from vcrt.cli.commands import Command
+from vcrt.cli.contents import Chapters
+from vcrt.cli.options import plain_console, print_document, say
 from vcrt.cli.progress import showing_progress
 from vcrt.printable import counted
 
 
-def probe(dataset: DatasetPath, output: Path | None = None, seed: int = 0) -> None:
+def probe(dataset: Path, output: Path | None = None, seed: int = 0) -> None:
     """Measure how anonymous the policy records of a dataset are: what classifiers can guess from them.
 
     Prompts are probed with relations by opaque names and in words, whichever a plan shows to its model.
@@ -43,7 +41,7 @@ def probe(dataset: DatasetPath, output: Path | None = None, seed: int = 0) -> No
 
 
 def relations(
-    dataset: DatasetPath,
+    dataset: Path,
     experiment: Path | None = None,
     run: tuple[str, ...] = (),
     backbone: str | None = None,
@@ -94,7 +92,7 @@ def relations(
 
 def pretrain(
     output: Path,
-    name: Annotated[str, tyro.conf.Positional] = "embedded",
+    name: str = "embedded",
     seed: int | None = None,
     steps: int | None = None,
 ) -> None:
@@ -119,8 +117,18 @@ def pretrain(
 
 CHAPTERS: Chapters = {
     "research": {
-        "probe": Command(probe, "how anonymous the policy's records are"),
-        "relations": Command(relations, "how well relations are inferred without replay"),
-        "pretrain": Command(pretrain, "pretrain an embedded backbone anew"),
+        "probe": Command(
+            function="vcrt_research.commands:probe",
+            summary="how anonymous the policy's records are",
+        ),
+        "relations": Command(
+            function="vcrt_research.commands:relations",
+            summary="how well relations are inferred without replay",
+        ),
+        "pretrain": Command(
+            function="vcrt_research.commands:pretrain",
+            summary="pretrain an embedded backbone anew",
+            positional=("name",),
+        ),
     }
 }

@@ -46,15 +46,29 @@ def annotate(
     jobs: int | None = None,
     progress: Progress = SILENT,
 ) -> Annotations:
-    """What replayed calls say of each tool and each pair of tools, and of the declared hints: ``vcrt annotate``.
+    """Say of each tool whether it changes the state, and of each pair of tools when their calls commute.
 
-    ``sources`` are frozen datasets, or logs as :func:`vcrt.lift_log` takes them, with their ``environment`` (and
-    ``window`` and ``redact``). Without any, ``episodes`` are sampled of each of the environment's ``schemas`` (all that
-    there are, if none is named), from ``seed`` on, and replayed twice; nothing is frozen. A hint is given as true if
-    the chance that the next source has the opposite is bounded by ``risk``, which takes several sources. Raises
-    :class:`vcrt.errors.MalformedInputError` for an environment whose steps are no calls,
-    :class:`vcrt.errors.DatasetError` for datasets of several environments or versions,
-    :class:`vcrt.errors.VcrtError` if no episode says anything, and what :func:`vcrt.lift_log` raises.
+    Every statement counts replayed calls, with an exact bound of the chance that the next source has the opposite, and
+    with the relations of arguments that were never tried. Conditions on arguments are learned on some sources and
+    tested on others. Declared hints that replay contradicts are listed.
+
+    Example: vcrt annotate trace.jsonl --environment shop.py:Shop
+
+    Args:
+        sources: Frozen datasets, or logs of calls with their environment; without any, episodes are sampled, replayed
+            twice, and not frozen.
+        environment: The environment of the calls: a registered name, or FILE.py:CLASS (in Python, a class too).
+        schemas: Without sources: the environment's schemas to sample, all by default.
+        episodes: Without sources: sampled episodes of each schema.
+        seed: Without sources: seed of the first episode.
+        window: Replay each window of so many calls of a log, in place of whole traces.
+        risk: Give a hint as true if the chance that the next source has the opposite is bounded by this.
+        redact: Print and keep the SHA-256 of a log's outputs and refusals in place of them; arguments are not hidden.
+
+    Raises:
+        MalformedInputError: The environment's steps are no calls.
+        DatasetError: The datasets are of several environments or versions.
+        VcrtError: No episode says anything, or what :func:`vcrt.lift_log` raises.
     """
     if not 0 < risk <= 1:
         raise VcrtError("no chance", found=f"risk {risk:g}", expected="above 0, at most 1")

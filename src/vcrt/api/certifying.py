@@ -106,16 +106,40 @@ def certify(
     backend: Backend = "loky",
     progress: Progress = SILENT,
 ) -> Dataset:
-    """Certify ``episodes`` sampled episodes of each schema and freeze them as a new dataset: ``vcrt certify``.
+    """Replay every order of sampled episodes (or what stands for all) and freeze the certified ones as a new dataset.
 
-    ``schemas`` are names like ``clrs`` or ``clrs/mst_kruskal``; without any, the default ones of vcrt's own
-    environments. With ``sampled``, contexts are sampled even where all of them could be replayed, from 6 operations on;
-    above 10 they always are. The preset ``any`` takes schemas of every preset, and episodes of several lengths in one
-    dataset. ``view`` to ``pool`` say what a record states (:class:`vcrt.records.record_form.RecordForm`); by
-    default, records of more than four operations leave out the commuting pairs. ``environments`` adds some that are
-    not registered. A call that was interrupted goes on when it is given again; the result does not depend on ``jobs``
-    or ``backend``. Raises :class:`vcrt.errors.VcrtError` if ``output`` exists,
-    :class:`vcrt.errors.UncertifiableError` if too little was certified, and :class:`vcrt.errors.UnknownNameError`.
+    Without options it is the paper's: 500 episodes of each of five schemas in each of three environments. The run's
+    unfinished work lies in OUTPUT.shards until the dataset is whole; a call that was interrupted goes on from there
+    when it is given again.
+
+    Example: vcrt certify --output runs/data --schemas clrs lean/cite --episodes 100
+
+    Args:
+        output: The new dataset's directory.
+        schemas: Environments, or single schemas as environment/schema; all default ones that come with vcrt if none
+            is given.
+        episodes: Certified episodes for each schema.
+        seed: Seed of everything.
+        preset: What an episode looks like: `paper` (one anti-diamond and 12 of 24 legal orders), `several` (several
+            anti-diamonds and 2 to 8 legal orders), `posetsN` (N steps, 3 to 64, with an anti-diamond at least, two of
+            three or four steps, and two legal orders at least), or `any`: whatever certifies, of 2 to 64 steps, of
+            several lengths in one dataset. Of 6 steps and more every reachable context is replayed, and beyond 10 a
+            sample of them. Each has schemas of its own, but `any` takes those of every preset; those that come with
+            vcrt have 4, 6, 8, 12 and 16 steps.
+        sampled: Replay a sample of the contexts even where all could be, from 6 steps on.
+        view: What a policy is shown: the certified relations, or the native steps as text, or what each step declares
+            to read and to write. Text needs a language model, which has to find the dependencies itself.
+        relations: Whether a policy record states all directed relations, or only those that do not follow from others.
+        commutations: Whether it states which pairs commute; by default only of up to four steps, and not with `any`.
+        distractors: How many relations among operations that do not occur stand beside them.
+        pool: Whether records of up to four steps draw their pointers from 8, or from the 32 of longer ones, so that
+            both look alike; by default from 8, with `any` from 32.
+        environments: Environments that are not registered, by name: the class, or what makes one.
+
+    Raises:
+        VcrtError: `output` exists, or a number is out of range.
+        UncertifiableError: Too little was certified.
+        UnknownNameError: There is no such schema.
     """
     if episodes < 1:
         raise VcrtError("too few episodes", found=f"{episodes} episodes", expected="at least 1")
@@ -183,12 +207,17 @@ def verify(
     jobs: int | None = None,
     progress: Progress = SILENT,
 ) -> Agreement:
-    """Check a dataset's seal, then replay all of it again in fresh processes: ``vcrt verify``.
+    """Check a dataset's seal, then replay all of it again in fresh processes.
 
-    ``public_key`` is the PEM file of an Ed25519 key by which the seal must be signed. ``environments`` that are not
-    registered are classes by name, or ``FILE.py:CLASS``. Raises :class:`vcrt.errors.DatasetError` naming what was
-    altered, :class:`vcrt.errors.SignatureError`, and
-    :class:`vcrt.errors.DisagreementError` naming every episode whose replay differs.
+    Args:
+        dataset: A dataset, or its directory.
+        public_key: The PEM file of an Ed25519 key by which the seal must be signed.
+        environments: Environments that are not registered: classes by name, or ``FILE.py:CLASS``.
+
+    Raises:
+        DatasetError: Something was altered; it is named.
+        SignatureError: The key has not signed the seal.
+        DisagreementError: Replays differ; every such episode is named.
     """
     verify_seal(dataset, public_key=public_key)
     return verify_agreement(

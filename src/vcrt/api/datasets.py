@@ -44,19 +44,41 @@ class Shown:
 
 
 def seal(dataset: Dataset | str | Path, key: str | Path | None = None) -> Signers:
-    """Sign a dataset's seal, or make the seal of one that has none: ``vcrt seal``; returns who has signed it now.
+    """Sign a dataset's seal with an Ed25519 key, or make the seal of a dataset that has none yet.
 
-    ``key`` is the PEM file of a private Ed25519 key without a password. Raises
-    :class:`vcrt.errors.UnavailableError` without ``vcrt[sign]``, and :class:`vcrt.errors.AlteredError`.
+    A key is made by `openssl genpkey -algorithm ed25519 -out key.pem`, and its public half, for others, by
+    `openssl pkey -in key.pem -pubout -out key.pub`. Signing needs `pip install 'vcrt[sign]'`.
+
+    Example: vcrt seal runs/data --key key.pem
+
+    Args:
+        dataset: A directory made by `vcrt certify`.
+        key: The private key, a PEM file without a password.
+
+    Returns:
+        Who has signed it now.
+
+    Raises:
+        UnavailableError: ``vcrt[sign]`` is not installed.
+        AlteredError: The dataset is not what its seal says.
     """
     path = place_of(dataset)
     return check_signatures(seal_dataset(path, path_or_none(key)), None, str(path / SEAL))
 
 
 def prove(episode: str, dataset: Dataset | str | Path) -> str:
-    """The proof, as JSON, that an episode's certificate is among those of a sealed dataset: ``vcrt prove``.
+    """Give the proof, as JSON, that an episode's certificate is among those of a sealed dataset.
 
-    ``episode`` is environment/schema/seed. Raises :class:`vcrt.errors.VcrtError` if the dataset has none of that name.
+    Whoever has the certificate and the proof needs no other file of the dataset to check it.
+
+    Example: vcrt prove clrs/bellman_ford/7 --dataset runs/data > proof.json
+
+    Args:
+        episode: An episode of the dataset, as environment/schema/seed.
+        dataset: A directory made by `vcrt certify`.
+
+    Raises:
+        VcrtError: The dataset has no episode of that name.
     """
     return make_proof(place_of(dataset), episode)
 
@@ -68,11 +90,21 @@ def show(
     environments: Environments | Sequence[str] | None = None,
     progress: Progress = SILENT,
 ) -> Shown:
-    """One episode with its evidence, or why it certifies nothing: ``vcrt show``.
+    """Show one episode: its steps, which of them commute and which do not, and the verifier's own evidence for it.
 
-    ``episode`` is environment/schema/seed, or a certificate's file. With a ``dataset``, its sealed evidence is taken;
-    without, the episode is sampled and replayed twice. ``environments`` are as :func:`vcrt.verify` takes them. Raises
-    :class:`vcrt.errors.UnknownNameError` and :class:`vcrt.errors.DatasetError` if there is no such episode.
+    Example: vcrt show clrs/bellman_ford/7
+
+    Args:
+        episode: An episode as environment/schema/seed, or a certificate's file.
+        dataset: Take the sealed evidence of this dataset; without it, the episode is sampled and replayed twice.
+        environments: Environments that are not registered, as FILE.py:CLASS (in Python, classes by name as well).
+
+    Returns:
+        The episode with its evidence, or why it certifies nothing.
+
+    Raises:
+        UnknownNameError: There is no such environment or schema.
+        DatasetError: The dataset has no such episode, or the certificate cannot be read.
     """
     factories = factories_of(environments or ())
     if dataset is not None:
@@ -121,7 +153,7 @@ def _sealed(name: str, dataset: Dataset) -> tuple[Examined, str]:
             f"no episode {name!r} in the dataset",
             where=str(dataset.path),
             expected=f"one of its {counted(len(rows), 'episode')} of {environment}, such as {', '.join(near)}",
-            remedy="without --dataset it is sampled and certified on the spot, or excluded with the reason",
+            remedy=f"give one of these; {dataset.path / LEAVES} names all of them",
         )
     preset = dataset.manifest.preset
     return (

@@ -44,9 +44,12 @@ class Finding:
 
 
 def doctor() -> list[Finding]:
-    """Look at everything that is installed, as it is used: ``vcrt doctor``.
+    """Say what is installed here, which Lean, which device, what is missing, and the command that mends it.
 
-    A check that fails is a finding with its remedy, never an exception.
+    The exit status is that of an error if something that vcrt needs cannot be used; extras that are not installed are
+    named and count for nothing. In Python, a check that fails is a finding with its remedy, never an exception.
+
+    Example: vcrt doctor
     """
     return [
         _system(),

@@ -27,10 +27,13 @@ class Validation:
 
 
 def list_environments() -> dict[str, Description | VcrtError]:
-    """What each registered environment says of itself, or why it is not available: ``vcrt environments``.
+    """List the registered environments: what each says of itself, or why it is not available.
 
-    >>> [schema.name for schema in list_environments()["clrs"].schemas][0]
-    'bellman_ford'
+    Example: vcrt environments list
+
+    Examples:
+        >>> [schema.name for schema in list_environments()["clrs"].schemas][0]
+        'bellman_ford'
     """
     found = dict[str, Description | VcrtError]()
     for name in environment_names():
@@ -49,12 +52,21 @@ def validate_environment(
     environments: Environments | None = None,
     progress: Progress = SILENT,
 ) -> Validation:
-    """Run the conformance kit, and certify a few episodes of each schema: ``vcrt environments validate``.
+    """Run the conformance kit on an environment, and certify a few episodes of each schema.
 
-    ``name`` is registered, one of ``environments``, or ``FILE.py:CLASS``. ``quick`` looks at a part of it. A check that
-    failed is a finding, never an exception. Raises
-    :class:`vcrt.errors.UnknownNameError` for a name that is neither registered nor among ``environments``, and
-    :class:`vcrt.errors.VerifierFailure` for one that ends its process or runs over its time limit.
+    Example: vcrt environments validate clrs
+
+    Args:
+        name: The environment to validate: a registered name, or FILE.py:CLASS (in Python, one of `environments` too).
+        quick: Look at one episode of each schema and a few of its orders: for slow verifiers, and at first.
+        environments: Environments that are not registered, by name: the class, or what makes one.
+
+    Returns:
+        What was found. A check that failed is a finding, never an exception.
+
+    Raises:
+        UnknownNameError: There is no environment of that name.
+        VerifierFailure: The environment ends its process, or runs over its time limit.
     """
     factory = (environments or {}).get(name) or named_factory(name)
     environment = describe(factory)

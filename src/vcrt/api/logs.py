@@ -120,14 +120,21 @@ def lift_log(
     backend: Backend = "loky",
     progress: Progress = SILENT,
 ) -> LiftedLog:
-    """Certify the calls in logs of tool calls: ``vcrt lift log``.
+    """Certify the calls in logs of tool calls: which commute, which do not, and why.
 
-    ``environment`` is a registered name, ``MODULE:CLASS``, or the class of a :class:`vcrt.CallEnvironment`. Traces are
-    certified whole, 2 to 64 calls, or each ``window`` of so many. With ``redact``, evidence holds the SHA-256 of
-    outputs and of reasons of refusals alone. ``output`` is a new dataset of what certifies; nothing is written without
-    it. Raises :class:`vcrt.errors.MalformedInputError` for a log that cannot be read,
-    :class:`vcrt.errors.UnknownNameError` for a tool that there is not, and :class:`vcrt.errors.VcrtError` if nothing is
-    left to certify.
+    Example: vcrt lift log trace.jsonl --environment shop.py:Shop
+
+    Args:
+        logs: Logs: JSON lines of messages with tool calls, of MCP's tools/call, or of plain names and arguments.
+        environment: The environment of the calls: a registered name, or FILE.py:CLASS (in Python, a class too).
+        window: Certify each window of so many calls, in place of whole traces of 2 to 64 calls.
+        redact: Print and keep the SHA-256 of a log's outputs and refusals in place of them; arguments are not hidden.
+        output: A new dataset of the certified episodes; nothing is written without it.
+
+    Raises:
+        MalformedInputError: A log cannot be read.
+        UnknownNameError: There is no such tool.
+        VcrtError: Nothing is left to certify.
     """
     if window is not None and not LEAST <= window <= MAX_OPERATIONS:
         raise VcrtError(

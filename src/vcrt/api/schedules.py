@@ -48,12 +48,31 @@ def schedule(
     jobs: int | None = None,
     progress: Progress = SILENT,
 ) -> tuple[Scheduled, ...]:
-    """Which steps may run at once, which wait, and why: ``vcrt schedule``.
+    """Say which calls of a log, or steps of an episode, may run at once, which must wait, and why each waits.
 
-    ``source`` is an episode as :func:`vcrt.show` takes it; or, with an ``environment``, a log as :func:`vcrt.lift_log`
-    takes it, of which each trace (or each ``window`` of so many calls) has a schedule; a trace of which all calls are
-    left out says so by itself. ``redact`` is as there. Raises what those raise.
+    Example: vcrt schedule trace.jsonl --environment shop.py:Shop
+
+    Args:
+        source: A log of calls, with its environment; or an episode as environment/schema/seed, or a certificate's file.
+        environment: The environment of the log's calls: a registered name, or FILE.py:CLASS (in Python, a class too).
+        dataset: Take the sealed evidence of this dataset for an episode.
+        window: Schedule each window of so many calls, in place of whole traces.
+        redact: Print and keep the SHA-256 of a log's outputs and refusals in place of them; arguments are not hidden.
+
+    Returns:
+        A schedule for the episode, or for each trace or window of the log. A trace of which all calls are left out says
+        so by itself.
+
+    Raises:
+        VcrtError: Options do not go together, or what :func:`vcrt.show` and :func:`vcrt.lift_log` raise.
     """
+    if environment is not None and dataset is not None:
+        raise VcrtError(
+            "a log has no sealed evidence, and an episode of a dataset needs no environment",
+            found=f"{source} with --environment and --dataset",
+            expected="one of them",
+            remedy="vcrt schedule EPISODE --dataset DATASET, or vcrt schedule LOG --environment NAME",
+        )
     if environment is None:
         if window is not None or redact:
             raise VcrtError(

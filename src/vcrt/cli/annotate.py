@@ -1,73 +1,25 @@
-"""Run the command annotate: what replayed calls say of each tool and each pair of tools."""
+"""Print what replayed calls say of each tool and each pair of tools."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import tyro
 from rich.console import Console
 from rich.table import Table
 
-import vcrt
-from vcrt.cli.options import (
-    Jobs,
-    VerifierTimeout,
-    plain_console,
-    print_document,
-    say,
-    set_verifier_timeout,
-)
-from vcrt.cli.progress import PATIENCE, showing_progress
+from vcrt.cli.options import plain_console, print_document, say
+
+if TYPE_CHECKING:
+    from vcrt.certification.annotations import Annotations
 
 
-def annotate(
-    sources: Annotated[tuple[Path, ...], tyro.conf.Positional] = (),
-    environment: str | None = None,
-    schemas: tuple[str, ...] = (),
-    episodes: int = 20,
-    seed: int = 0,
-    window: int | None = None,
-    risk: float = 0.1,
-    redact: bool = False,
-    json: bool = False,
-    jobs: Jobs = None,
-    verifier_timeout: VerifierTimeout = None,
-) -> None:
-    """Say of each tool whether it changes the state, and of each pair of tools when their calls commute.
-
-    Every statement counts replayed calls, with an exact bound of the chance that the next source has the opposite, and
-    with the relations of arguments that were never tried. Conditions on arguments are learned on some sources and
-    tested on others. Declared hints that replay contradicts are listed.
-
-    Example: vcrt annotate trace.jsonl --environment shop.py:Shop
+def print_annotations(found: Annotations, *, json: bool = False) -> None:
+    """Print the tools, the pairs, and what was never tried.
 
     Args:
-        sources: Frozen datasets, or logs of calls with --environment; without any, episodes are sampled.
-        environment: The environment of the calls: a registered name, or FILE.py:CLASS.
-        schemas: Without sources: the environment's schemas to sample, all by default.
-        episodes: Without sources: sampled episodes of each schema.
-        seed: Without sources: seed of the first episode.
-        window: Replay each window of so many calls of a log, in place of whole traces.
-        risk: Give a hint as true if the chance that the next source has the opposite is bounded by this.
-        redact: Print and keep the SHA-256 of a log's outputs and refusals in place of them; arguments are not hidden.
         json: Print one document: tools with annotations as MCP lists them, pairs, declared hints, and all evidence.
     """
-    set_verifier_timeout(verifier_timeout)
-    with showing_progress(plain_console(aside=True), after=PATIENCE) as progress:
-        found = vcrt.annotate(
-            sources,
-            environment=environment,
-            schemas=schemas,
-            episodes=episodes,
-            seed=seed,
-            window=window,
-            risk=risk,
-            redact=redact,
-            jobs=jobs,
-            progress=progress,
-        )
     from vcrt.cli.log_view import left_out_lines, require_all
     from vcrt.words.annotation_words import (
         PAIR_COLUMNS,

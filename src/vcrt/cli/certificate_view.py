@@ -30,12 +30,13 @@ from vcrt.certification.lattice import Lattice
 from vcrt.certification.long_episodes import PairContexts
 from vcrt.certification.probes import in_brief
 from vcrt.certification.replay_tree import EpisodeReplays, ReplayTree
+from vcrt.cli.options import plain_console
 from vcrt.datasets.examination import Examined
 from vcrt.environments.contract import CrossCheck, Operation
 from vcrt.errors import VcrtError
 from vcrt.hashing import Json, canonical_json
 from vcrt.printable import counted, printable
-from vcrt.records.certificate import in_words
+from vcrt.records.certificate import document_text, in_words
 from vcrt.words.certificate_words import (
     EXCLUSIONS,
     commutes,
@@ -85,6 +86,30 @@ class View:
 
 
 def print_shown(
+    shown: Shown,
+    *,
+    json: bool = False,
+    pair: tuple[int, int] | None = None,
+    brief: bool = False,
+    full: bool = False,
+) -> None:
+    """Print an episode, as much of it as is asked for.
+
+    Args:
+        json: Print one self-contained document, which `vcrt verify --certificate` checks.
+        pair: Show only these two steps, by their numbers.
+        brief: Leave out the initial state, the single orders and the evidence of each pair; so it is in a terminal.
+        full: Show all of it, in a terminal too; so it is where the output is piped.
+    """
+    if json:
+        print(document_text(shown.examined.document()))
+        return
+    console = plain_console()
+    brief = brief or (console.is_terminal and not full and pair is None)
+    say_shown(console, shown, pair=pair, brief=brief)
+
+
+def say_shown(
     console: Console, shown: Shown, *, pair: tuple[int, int] | None = None, brief: bool = False
 ) -> None:
     """Print an episode, one ``pair`` of it, or what is ``brief``; raises :class:`VcrtError` for no such pair."""

@@ -1,114 +1,35 @@
-"""Run the command certify, and print what a frozen dataset holds, schema by schema."""
+"""Print what a frozen dataset holds, schema by schema."""
 
 from __future__ import annotations
 
 from math import comb
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
-import vcrt
-from vcrt.cli.options import (
-    Backend,
-    Jobs,
-    VerifierTimeout,
-    plain_console,
-    print_document,
-    say,
-    set_verifier_timeout,
-)
-from vcrt.cli.progress import showing_progress
-from vcrt.hashing import Json
+from vcrt.cli.options import plain_console, print_document, say
 
 if TYPE_CHECKING:
     from vcrt.records.dataset import Dataset
     from vcrt.records.manifest import Manifest, SchemaCounts
 
 
-def certify(
-    output: Path,
-    schemas: tuple[str, ...] = (),
-    episodes: int = 500,
-    seed: int = 0,
-    jobs: Jobs = None,
-    backend: Backend = "loky",
-    preset: str = "paper",
-    sampled: bool = False,
-    view: Literal["relations", "steps", "footprints"] = "relations",
-    relations: Literal["all", "reduced"] = "all",
-    commutations: Literal["shown", "omitted"] | None = None,
-    distractors: int = 0,
-    pool: Literal["usual", "large"] | None = None,
-    json: bool = False,
-    verifier_timeout: VerifierTimeout = None,
-) -> None:
-    """Replay every order of sampled episodes (or what stands for all) and freeze the certified ones as a new dataset.
-
-    Without options it is the paper's: 500 episodes of each of five schemas in each of the three environments. The
-    run's unfinished work lies in OUTPUT.shards until the dataset is whole; a call that was interrupted goes on from
-    there when it is given again.
-
-    Example: vcrt certify --output runs/data --schemas clrs lean/cite --episodes 100
+def print_dataset(dataset: Dataset, *, json: bool = False) -> None:
+    """Print what a dataset that was just frozen holds, and what to do next.
 
     Args:
-        output: The new dataset's directory.
-        schemas: Environments, or single schemas as environment/schema, separated by spaces; all that come
-            with vcrt if none is given.
-        episodes: Certified episodes for each schema.
-        seed: Seed of everything.
-        preset: What an episode looks like: `paper` (one anti-diamond and 12 of 24 legal orders), `several` (several
-            anti-diamonds and 2 to 8 legal orders), `posetsN` (N steps, 3 to 64, with an anti-diamond at least, two
-            of three or four steps, and two legal orders at least), or `any`: whatever certifies, of 2 to 64 steps,
-            of several lengths in one dataset. Of 6 steps and more every reachable context is replayed, and beyond
-            10 a sample of them. Each has schemas of its own, but `any` takes those of every preset; those that come
-            with vcrt have 4, 6, 8, 12 and 16 steps.
-        sampled: Replay a sample of the contexts even where all could be, from 6 steps on.
-        view: What a policy is shown: the certified relations, or the native steps as text, or what each step declares
-            to read and to write. Text needs a language model, which has to find the dependencies itself.
-        relations: Whether a policy record states all directed relations, or only those that do not follow from
-            others.
-        commutations: Whether it states which pairs commute; by default only of up to four steps, and not with `any`.
-        distractors: How many relations among operations that do not occur stand beside them.
-        pool: Whether records of up to four steps draw their pointers from 8, or from the 32 of longer ones, so that
-            both look alike; by default from 8, with `any` from 32.
         json: Print the root hash and all counts for machines; progress goes to the standard error.
     """
-    set_verifier_timeout(verifier_timeout)
-    console = plain_console(aside=json)
-    with showing_progress(console) as progress:
-        dataset = vcrt.certify(
-            output,
-            schemas=schemas,
-            episodes=episodes,
-            seed=seed,
-            preset=preset,
-            sampled=sampled,
-            view=view,
-            relations=relations,
-            commutations=commutations,
-            distractors=distractors,
-            pool=pool,
-            jobs=jobs,
-            backend=backend,
-            progress=progress,
-        )
     if json:
-        print_document(dataset_document(dataset))
-        return
-    print_dataset(console, dataset)
+        parts = dataset.manifest.model_dump(include={"root_hash", "counts", "conformance"})
+        print_document({"dataset": str(dataset.path), **parts})
+    else:
+        say_dataset(plain_console(), dataset)
 
 
-def dataset_document(dataset: Dataset) -> dict[str, Json]:
-    """A dataset's place, root hash and counts, as its manifest has them."""
-    manifest = dataset.manifest
-    parts = manifest.model_dump(include={"root_hash", "counts", "conformance"})
-    return {"dataset": str(dataset.path), **parts}
-
-
-def print_dataset(console: Console, dataset: Dataset, environment: str = "") -> None:
-    """Print what a dataset that was just frozen holds, and what to do next.
+def say_dataset(console: Console, dataset: Dataset, environment: str = "") -> None:
+    """Say the same on a console.
 
     ``environment`` is ``FILE.py:CLASS``, or a registered one's name, if it is of one environment alone.
     """

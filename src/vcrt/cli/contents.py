@@ -6,77 +6,138 @@ a command that is none of the certifier's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from importlib.metadata import EntryPoint
 from typing import TypeAlias, cast
 
-from vcrt.cli.annotate import annotate
-from vcrt.cli.certify import certify
-from vcrt.cli.environments import doctor, environments
-from vcrt.cli.lift import lift, with_lifters
-from vcrt.cli.schedule import schedule
-from vcrt.cli.show import show
-from vcrt.cli.verify import prove, seal, verify
+from vcrt.cli.commands import Command, Group, Part
 from vcrt.errors import UnknownNameError, VcrtError
-from vcrt.plugins import COMMANDS, known_names, load, not_installed, plugins
+from vcrt.plugins import (
+    COMMANDS,
+    LIFTERS,
+    distribution_of,
+    known_names,
+    load,
+    not_installed,
+    plugins,
+)
 
-Function: TypeAlias = Callable[..., None]
-
-
-def as_it_is(function: Function, arguments: Sequence[str]) -> Function:
-    """The function of a command whose options do not depend on what is given."""
-    return function
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A function whose options are the command's, and what it does in at most 62 characters.
-
-    ``functions`` are the names in Python of what does the same, if it is not the command's own name: where that is a
-    room's (``vcrt.environments``), or one command is several functions. ``prepare`` gives the function for the
-    arguments of one call. ``kept`` is what an interrupted command leaves beside its output: the folder's ending, and
-    what is in it. ``interrupted`` says what the same command does then.
-    """
-
-    run: Function
-    summary: str
-    functions: str | None = None
-    prepare: Callable[[Function, Sequence[str]], Function] = as_it_is
-    kept: tuple[str, str] | None = None
-    interrupted: str | None = None
-
-
-Chapters: TypeAlias = dict[str, dict[str, Command]]
+Chapters: TypeAlias = dict[str, dict[str, Command | Group]]
 
 _SHARDS = (".shards", "what was certified is kept")
+_OF_CLASSES = {"environments": "environment"}
+_ENVIRONMENTS = {
+    "list": Command(
+        function="vcrt:list_environments",
+        summary="the registered ones, with their schemas",
+        view="vcrt.cli.environments:print_environments",
+    ),
+    "validate": Command(
+        function="vcrt:validate_environment",
+        summary="run the conformance kit on one",
+        view="vcrt.cli.environments:print_validation",
+        asks_verifier=True,
+        quick=True,
+    ),
+}
+_LOG = Command(
+    function="vcrt:lift_log",
+    summary="calls in logs: which commute, which do not, and why",
+    view="vcrt.cli.log_view:print_log",
+    asks_verifier=True,
+    quick=True,
+)
+
+
+def lifters() -> dict[str, Part]:
+    """The commands of ``vcrt lift`` by name; one that is not installed, or cannot be loaded, is the reason."""
+    found: dict[str, Part] = {"log": _LOG}
+    for name, point in plugins(LIFTERS).items():
+        try:
+            found[name] = cast(Command, load(point))
+        except VcrtError as error:
+            found[name] = error
+    for name in known_names(LIFTERS):
+        if name not in found:
+            found[name] = not_installed(LIFTERS, name, "the lifter")
+    return found
+
+
 CHAPTERS: Chapters = {
     "certify": {
-        "schedule": Command(schedule, "which calls or steps may run at once, and why"),
-        "annotate": Command(annotate, "what calls show of each tool and pair of tools"),
-        "environments": Command(
-            environments, "what can be certified here", "list_environments validate_environment"
+        "schedule": Command(
+            function="vcrt:schedule",
+            summary="which calls or steps may run at once, and why",
+            view="vcrt.cli.schedule:print_schedules",
+            one_of=("json", "mermaid", "dot"),
+            asks_verifier=True,
+            quick=True,
+        ),
+        "annotate": Command(
+            function="vcrt:annotate",
+            summary="what calls show of each tool and pair of tools",
+            view="vcrt.cli.annotate:print_annotations",
+            asks_verifier=True,
+            quick=True,
+        ),
+        "environments": Group(
+            summary="what can be certified here",
+            help="List the registered environments (so it is without a name below), or validate one.",
+            parts=lambda: _ENVIRONMENTS,
+            default="list",
         ),
         "certify": Command(
-            certify, "replay all orders of episodes, freeze a dataset", kept=_SHARDS
+            function="vcrt:certify",
+            summary="replay all orders of episodes, freeze a dataset",
+            view="vcrt.cli.certify:print_dataset",
+            asks_verifier=True,
+            kept=_SHARDS,
         ),
-        "lift": Command(
-            lift,
-            "episodes from your logs, migrations, proofs",
-            "lift_log",
-            prepare=with_lifters,
+        "lift": Group(
+            summary="episodes from your logs, migrations, proofs",
+            help="Find episodes in your own logs, migrations, theories, Lean and Rocq files, and say which steps\n"
+            "commute. Theories and windows of four steps of runs are certified like sampled episodes: every\n"
+            "order is replayed by itself. For proofs, and for windows of another length, the numbers of\n"
+            "legal orders come from merged replay: orders that reach equal states by the same steps are\n"
+            "continued once for all of them.",
+            parts=lifters,
             kept=_SHARDS,
         ),
         "verify": Command(
-            verify,
-            "replay a dataset or one certificate again",
-            "verify verify_seal verify_certificate verify_proof",
+            function="vcrt.cli.verify:verify",
+            summary="replay a dataset or one certificate again",
+            view="vcrt.cli.verify:print_verified",
+            names=_OF_CLASSES,
+            asks_verifier=True,
+            quick="certificate",
+            public="verify verify_seal verify_certificate verify_proof",
         ),
-        "show": Command(show, "one episode: its steps, relations and evidence"),
-        "doctor": Command(doctor, "what is installed, what is missing, what mends it"),
+        "show": Command(
+            function="vcrt:show",
+            summary="one episode: its steps, relations and evidence",
+            view="vcrt.cli.certificate_view:print_shown",
+            names=_OF_CLASSES,
+            one_of=("brief", "full", "json", "pair"),
+            asks_verifier=True,
+            quick=True,
+        ),
+        "doctor": Command(
+            function="vcrt:doctor",
+            summary="what is installed, what is missing, what mends it",
+            view="vcrt.cli.environments:print_findings",
+        ),
     },
     "hand over": {
-        "seal": Command(seal, "sign a dataset"),
-        "prove": Command(prove, "that a certificate is in a dataset"),
+        "seal": Command(
+            function="vcrt:seal",
+            summary="sign a dataset",
+            view="vcrt.cli.verify:print_signers",
+        ),
+        "prove": Command(
+            function="vcrt:prove",
+            summary="that a certificate is in a dataset",
+            view="vcrt.cli.verify:print_proof",
+        ),
     },
 }
 
@@ -84,30 +145,53 @@ CHAPTERS: Chapters = {
 def chapters() -> Chapters:
     """The certifier's chapters, with those that installed packages add; what cannot be loaded is left out."""
     every = {chapter: dict(commands) for chapter, commands in CHAPTERS.items()}
-    for point in plugins(COMMANDS).values():
-        try:
-            added = cast(Chapters, load(point))
-        except VcrtError:
-            continue
-        for chapter, commands in added.items():
-            every.setdefault(chapter, {}).update(commands)
+    for added in _added().values():
+        if not isinstance(added, VcrtError):
+            for chapter, commands in added.items():
+                every.setdefault(chapter, {}).update(commands)
     return every
 
 
-def command_named(name: str) -> Command:
+def _added() -> dict[EntryPoint, Chapters | VcrtError]:
+    """What each installed package adds, or why it cannot be loaded."""
+    found: dict[EntryPoint, Chapters | VcrtError] = {}
+    for point in plugins(COMMANDS).values():
+        try:
+            found[point] = cast(Chapters, load(point))
+        except VcrtError as error:
+            found[point] = error
+    return found
+
+
+def commands() -> dict[str, Command | Group]:
+    """Every command that can be used here, by name."""
+    return {name: one for some in chapters().values() for name, one in some.items()}
+
+
+def single_commands() -> Iterator[tuple[str, Command]]:
+    """Every command, those of a group with the group's name before their own."""
+    for name, one in commands().items():
+        parts: Mapping[str, Part] = one.parts() if isinstance(one, Group) else {"": one}
+        for part, each in parts.items():
+            if isinstance(each, Command):
+                yield f"{name} {part}".rstrip(), each
+
+
+def command_named(name: str) -> Command | Group:
     """The command of that name.
 
     Raises :class:`UnknownNameError`, and :class:`vcrt.errors.UnavailableError` for a command of a package that is not
     installed or cannot be loaded.
     """
-    own = {name: command for commands in CHAPTERS.values() for name, command in commands.items()}
-    if name in own:
-        return own[name]
-    every = {name: one for commands in chapters().values() for name, one in commands.items()}
+    for own in CHAPTERS.values():
+        if name in own:
+            return own[name]
+    every = commands()
     if name in every:
         return every[name]
-    for point in plugins(COMMANDS).values():
-        load(point)
+    for added in _added().values():
+        if isinstance(added, VcrtError):
+            raise added
     if name in known_names(COMMANDS):
         raise not_installed(COMMANDS, name, "the command")
     raise UnknownNameError.of("command", name, sorted({*every, *known_names(COMMANDS)}))
@@ -119,9 +203,11 @@ def contents() -> str:
         "Certify by replay which steps commute, and which calls may run at once.",
         "",
     ]
-    for chapter, commands in chapters().items():
-        for place, (name, command) in enumerate(commands.items()):
+    for chapter, some in chapters().items():
+        for place, (name, command) in enumerate(some.items()):
             lines.append(f"{chapter if place == 0 else '':<15}{name:<14}{command.summary}")
+    broken = [point for point, added in _added().items() if isinstance(added, VcrtError)]
+    lines += [f"{distribution_of(one)} cannot be loaded: vcrt doctor says why" for one in broken]
     return "\n".join(
         [
             *lines,

@@ -1,29 +1,22 @@
-"""Run the commands doctor and environments: what can be used here, and whether it does what it should."""
+"""Print what can be used here, and whether it does what it should."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
-import tyro
 from rich.console import Console
 from rich.table import Table
 
 import vcrt
-from vcrt.cli.options import (
-    VerifierTimeout,
-    plain_console,
-    print_document,
-    say,
-    set_verifier_timeout,
-)
-from vcrt.cli.progress import PATIENCE, showing_progress
+from vcrt.cli.options import plain_console, print_document, say
 from vcrt.errors import UnavailableError, VcrtError
 from vcrt.hashing import Json
 from vcrt.printable import counted
 
 if TYPE_CHECKING:
+    from vcrt.api.doctor import Finding as Diagnosed
     from vcrt.api.listing import Validation
     from vcrt.certification.validation import Cost
     from vcrt.environments.conformance import Finding
@@ -33,18 +26,12 @@ if TYPE_CHECKING:
 MARKS = {"ok": "ok", "absent": "-", "broken": "broken"}
 
 
-def doctor(json: bool = False) -> None:
-    """Say what is installed here, which Lean, which device, what is missing, and the command that mends it.
-
-    The exit status is that of an error if something that vcrt needs cannot be used; extras that are not installed are
-    named and count for nothing.
-
-    Example: vcrt doctor
+def print_findings(findings: Sequence[Diagnosed], *, json: bool = False) -> None:
+    """Print the diagnosis; raises :class:`UnavailableError` if something that vcrt needs cannot be used.
 
     Args:
         json: Print the findings for machines.
     """
-    findings = vcrt.doctor()
     if json:
         print_document(
             {"vcrt": vcrt.__version__, "findings": [asdict(finding) for finding in findings]}
@@ -64,47 +51,14 @@ def doctor(json: bool = False) -> None:
         )
 
 
-def environments(
-    action: Annotated[Literal["list", "validate"], tyro.conf.Positional] = "list",
-    name: Annotated[str | None, tyro.conf.Positional] = None,
-    quick: bool = False,
-    json: bool = False,
-    verifier_timeout: VerifierTimeout = None,
-) -> None:
-    """List the registered environments, or run the conformance kit on one.
-
-    Example: vcrt environments validate clrs
+def print_environments(found: Mapping[str, Description | VcrtError], *, json: bool = False) -> None:
+    """Print the schemas of those that are available, then the versions or what is missing.
 
     Args:
-        action: What to do.
-        name: The environment to validate: a registered name, or FILE.py:CLASS.
-        quick: Look at one episode of each schema and a few of its orders: for slow verifiers, and at first.
         json: Print the list for machines.
     """
-    set_verifier_timeout(verifier_timeout)
-    if quick and action == "list":
-        raise VcrtError("only validation has a quick form", found="--quick with list")
-    if json and action != "list":
-        raise VcrtError("only the list has a form for machines", found=f"--json with {action}")
-    console = plain_console()
-    if action == "list" and json:
-        print_document({name: _document(one) for name, one in vcrt.list_environments().items()})
-    elif action == "list":
-        _print_environments(console, vcrt.list_environments())
-    elif name is None:
-        raise VcrtError(
-            "which environment?",
-            expected="a name, or FILE.py:CLASS",
-            remedy="vcrt environments validate NAME",
-        )
-    else:
-        with showing_progress(console, after=PATIENCE) as progress:
-            found = vcrt.validate_environment(name, quick=quick, progress=progress)
-        print_validation(console, name, found)
-
-
-def _print_environments(console: Console, found: Mapping[str, Description | VcrtError]) -> None:
-    """The schemas of those that are available, then the versions or what is missing."""
+    if json:
+        return print_document({name: _document(one) for name, one in found.items()})
     table = Table("environment", "schema", "anti-diamond", "what it is")
     lines = []
     for name, environment in found.items():
@@ -122,8 +76,10 @@ def _print_environments(console: Console, found: Mapping[str, Description | Vcrt
             if parts:
                 listed = "; ".join(f"{part} ({means})" for part, means in parts.items())
                 lines.append(f"  {what}: {listed}")
+    console = plain_console()
     console.print(table)
     say(console, *lines)
+    return None
 
 
 def _document(environment: Description | VcrtError) -> dict[str, Json]:
@@ -138,7 +94,12 @@ def _document(environment: Description | VcrtError) -> dict[str, Json]:
     }
 
 
-def print_validation(console: Console, name: str, found: Validation) -> None:
+def print_validation(found: Validation, *, name: str) -> None:
+    """Print what was found of an environment; raises :class:`VcrtError` if anything failed."""
+    say_validation(plain_console(), name, found)
+
+
+def say_validation(console: Console, name: str, found: Validation) -> None:
     """Print what passed, what long episodes cost, and each failure with how to mend it; raises if anything failed."""
     console.print(_table_of(found.findings))
     if found.costs:

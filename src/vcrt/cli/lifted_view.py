@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from vcrt.cli.certify import print_dataset
+from vcrt.cli.certify import say_dataset
 from vcrt.cli.options import plain_console, say
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.hashing import Json
@@ -29,21 +29,25 @@ MERGED = (
 )
 
 
-def report_files(
-    inputs: Sequence[Path],
+def print_files(
     outcomes: Iterable[FileLift | MalformedInputError],
     *,
-    json: bool,
+    files: Sequence[Path],
+    json: bool = False,
 ) -> None:
-    """Print what was found in each file as it comes, and raise what must end the command."""
+    """Print what was found in each file as it comes, and raise what must end the command.
+
+    Args:
+        json: Print the report for machines.
+    """
     console, judged, refused = plain_console(), 0, Counter[str]()
     documents, unread = list[Json](), list[MalformedInputError]()
-    for file, found in zip(inputs, outcomes, strict=True):
+    for file, found in zip(files, outcomes, strict=True):
         if isinstance(found, MalformedInputError):
             unread.append(found)
             error: Json = {"what": found.what, "found": found.found}
             documents.append({"file": str(file), "error": error})
-            if not json and len(inputs) > 1:
+            if not json and len(files) > 1:
                 say(console, f"\nrefused: {found}")
             continue
         judged += len(found.theorems)
@@ -57,7 +61,7 @@ def report_files(
         causes = ", ".join(f"{number} {cause}" for cause, number in sorted(refused.items()))
         said = f"{refused.total()} refused" + (f" ({causes})" if causes else "")
         say(console, f"\n{MERGED}", f"{counted(judged, 'window')} judged; {said}")
-    _require_judged(inputs, judged, unread)
+    _require_judged(files, judged, unread)
 
 
 def _require_judged(
@@ -79,8 +83,9 @@ def _require_judged(
         )
 
 
-def print_lifted(console: Console, lifted: Lifted) -> None:
+def print_lifted(lifted: Lifted) -> None:
     """Print what was certified, or what was found about each window."""
+    console = plain_console()
     for orders in lifted.orders:
         source = orders.episode.provenance
         say(console, f"\n{source.source}, {source.generator}")
@@ -88,7 +93,7 @@ def print_lifted(console: Console, lifted: Lifted) -> None:
     if lifted.orders:
         say(console, f"\n{MERGED}")
     elif lifted.dataset is not None:
-        print_dataset(console, lifted.dataset)
+        say_dataset(console, lifted.dataset)
     else:
         _print_schemas(console, lifted.schemas)
         say(console, "nothing was written; --output DIRECTORY freezes the certified episodes")

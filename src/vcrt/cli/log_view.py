@@ -1,6 +1,6 @@
-"""Say what a log of calls gave, in plain words and as JSON: traces, what certifies, and which calls must wait.
+"""Print what a log of calls gave, in plain words and as JSON: traces, what certifies, and which calls must wait.
 
-Text alone. Not covered: schedules by themselves (see :mod:`vcrt.words.schedule_words`).
+Not covered: schedules by themselves (see :mod:`vcrt.words.schedule_words`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,37 @@ from pathlib import Path
 from vcrt.api.logs import LiftedCalls, LiftedLog, departed
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion
 from vcrt.certification.log_lifting import LeftOut
+from vcrt.cli.certify import say_dataset
+from vcrt.cli.options import plain_console, print_document, say
 from vcrt.errors import VcrtError
 from vcrt.hashing import Json
 from vcrt.printable import counted
 from vcrt.words.certificate_words import EXCLUSIONS, legal_text
 from vcrt.words.schedule_words import edge_reason, schedule_document
+
+
+def print_log(
+    lifted: LiftedLog,
+    *,
+    environment: str,
+    output: Path | None,
+    window: int | None,
+    json: bool = False,
+) -> None:
+    """Print what a log gave; raises the error of calls that are in nothing, and one if nothing certifies.
+
+    Args:
+        json: Print the report for machines.
+    """
+    console = plain_console(aside=json)
+    if json:
+        print_document(log_document(lifted))
+    else:
+        say(console, *log_lines(lifted))
+    if lifted.dataset is not None:
+        say_dataset(console, lifted.dataset, environment)
+    require_all(lifted.left_out)
+    require_some(lifted, output, window)
 
 
 def log_lines(lifted: LiftedLog) -> list[str]:

@@ -14,12 +14,12 @@ from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
 
-import tyro
 from rich.console import Console
 
 from vcrt import __version__
-from vcrt.cli.contents import Command, chapters, command_named, contents
-from vcrt.cli.options import last_given, with_named_paths
+from vcrt.cli.commands import Group, in_the_shell, later
+from vcrt.cli.contents import command_named, contents, single_commands
+from vcrt.cli.options import last_given
 from vcrt.errors import VcrtError
 from vcrt.memory import is_out_of_memory, out_of_memory
 from vcrt.printable import printable
@@ -101,21 +101,30 @@ def _run(arguments: Sequence[str]) -> VcrtError | None:
 
 def _parsed(arguments: Sequence[str]) -> Callable[[], None]:
     """The command with its options, not yet run; raises the named error of a setting that is not possible."""
-    name = arguments[0]
-    every = (
-        {n: c for commands in chapters().values() for n, c in commands.items()}
-        if name.startswith("-")
-        else {name: command_named(name)}
-    )
-    commands = {n: _later(_prepared(c, arguments if n == name else [n])) for n, c in every.items()}
+    import tyro
+
+    if arguments[0].startswith("-"):
+        every = {name: later(in_the_shell(one)) for name, one in single_commands()}
+        parse = functools.partial(
+            tyro.extras.subcommand_cli_from_dict, every, prog="vcrt", args=arguments
+        )
+    else:
+        name, *options = arguments
+        command = command_named(name)
+        if isinstance(command, Group):
+            if options in (["--help"], ["-h"]):
+                return functools.partial(print, command.page(name))
+            part, options = command.chosen(name, options)
+            name, chosen = f"{name} {part}", command.parts()[part]
+            if isinstance(chosen, VcrtError):
+                raise chosen
+            command = chosen
+        run = later(in_the_shell(command, options))
+        parse = functools.partial(tyro.cli, run, prog=f"vcrt {name}", args=options)
     said = _Held()
     try:
         with redirect_stderr(said):
-            call: Callable[[], None]
-            if name in commands:
-                call = tyro.cli(commands[name], prog=f"vcrt {name}", args=arguments[1:])
-            else:
-                call = tyro.extras.subcommand_cli_from_dict(commands, prog="vcrt", args=arguments)
+            call: Callable[[], None] = parse()
             return call
     except SystemExit as leaving:
         cause: BaseException | None = leaving
@@ -127,25 +136,11 @@ def _parsed(arguments: Sequence[str]) -> Callable[[], None]:
         raise
 
 
-def _prepared(command: Command, arguments: Sequence[str]) -> Callable[..., None]:
-    return with_named_paths(command.prepare(command.run, arguments))
-
-
 class _Held(StringIO):
     """What the parser says, in the colours of where it will be shown."""
 
     def isatty(self) -> bool:
         return sys.__stderr__ is not None and sys.__stderr__.isatty()
-
-
-def _later(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:
-    """The command, whose call gives what runs it."""
-
-    @functools.wraps(command)
-    def call(*args: object, **options: object) -> Callable[[], None]:
-        return functools.partial(command, *args, **options)
-
-    return call
 
 
 def named_error(error: OSError) -> VcrtError:

@@ -1,44 +1,19 @@
-"""Give the commands what they share: the console, how they print to it, and options of more than one of them."""
+"""Give the commands what they share: the console, how they print to it, and what they read of their arguments."""
 
 from __future__ import annotations
 
-import functools
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Literal
 
-import tyro
 from rich.console import Console
 
 from vcrt.errors import VcrtError
 from vcrt.printable import printable
 from vcrt.workers import TIMEOUT
 
-DatasetPath = Annotated[Path, tyro.conf.Positional]
-Jobs = Annotated[
-    int | None,
-    tyro.conf.arg(
-        help="Worker processes; by default as many as there are cores, or one where they would share a GPU. "
-        "The result does not depend on it."
-    ),
-]
-Backend = Annotated[
-    Literal["loky", "ray", "dask"],
-    tyro.conf.arg(
-        help="Where the workers are: local processes, or a Ray or Dask cluster (that of RAY_ADDRESS or "
-        "DASK_SCHEDULER_ADDRESS, else a local one)."
-    ),
-]
-VerifierTimeout = Annotated[
-    float | None,
-    tyro.conf.arg(
-        help="Seconds that one call of a verifier may take (a step, or a batch), in place of what each environment "
-        "says (60, or 600 for a batch)."
-    ),
-]
 #: Columns of output that does not go to a terminal.
 PLAIN_WIDTH = 120
 
@@ -82,20 +57,11 @@ def last_given(arguments: Sequence[str], option: str) -> str | None:
     return values[-1] if values else None
 
 
-def with_named_paths(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, given its paths with a name: ``.`` and ``..`` have none, and what belongs beside them needs it.
+def named_path(value: object) -> object:
+    """A path with a name: ``.`` and ``..`` have none, and what belongs beside them needs it.
 
-    All others are passed on as they were written, links included.
+    All others, and whatever is no path, are as they were written, links included.
     """
-
-    @functools.wraps(command)
-    def run(*args: object, **options: object) -> None:
-        command(*map(_named, args), **{name: _named(value) for name, value in options.items()})
-
-    return run
-
-
-def _named(value: object) -> object:
     if isinstance(value, Path) and value.name in ("", ".."):
         return value.resolve()
     return value

@@ -1,22 +1,12 @@
-"""Run the command schedule: which steps may run at once."""
+"""Print which steps may run at once."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import tyro
-
-import vcrt
-from vcrt.cli.options import (
-    Jobs,
-    VerifierTimeout,
-    plain_console,
-    print_document,
-    say,
-    set_verifier_timeout,
-)
-from vcrt.cli.progress import PATIENCE, showing_progress
+from vcrt.cli.options import plain_console, print_document, say
 from vcrt.errors import VcrtError
 from vcrt.hashing import Json
 
@@ -24,47 +14,21 @@ if TYPE_CHECKING:
     from vcrt.api.schedules import Scheduled
 
 
-def schedule(
-    source: Annotated[str, tyro.conf.Positional],
-    environment: str | None = None,
-    dataset: Path | None = None,
-    window: int | None = None,
-    redact: bool = False,
+def print_schedules(
+    found: Sequence[Scheduled],
+    *,
+    source: Path,
     json: bool = False,
     mermaid: bool = False,
     dot: bool = False,
-    jobs: Jobs = None,
-    verifier_timeout: VerifierTimeout = None,
 ) -> None:
-    """Say which calls of a log, or steps of an episode, may run at once, which must wait, and why each waits.
-
-    Example: vcrt schedule trace.jsonl --environment shop.py:Shop
+    """Print each schedule; raises :class:`VcrtError` if there is none, and the error of calls that are in none.
 
     Args:
-        source: A log of calls, with --environment; or an episode as environment/schema/seed, or a certificate's file.
-        environment: The environment of the log's calls: a registered name, or FILE.py:CLASS.
-        dataset: Take the sealed evidence of this dataset for an episode.
-        window: Schedule each window of so many calls, in place of whole traces.
-        redact: Print and keep the SHA-256 of a log's outputs and refusals in place of them; arguments are not hidden.
         json: Print one document, with the certificate of each edge.
         mermaid: Print flow charts for Mermaid.
         dot: Print graphs for Graphviz.
     """
-    set_verifier_timeout(verifier_timeout)
-    if sum((json, mermaid, dot)) > 1:
-        raise VcrtError(
-            "options that do not go together", expected="one of --json, --mermaid, --dot"
-        )
-    with showing_progress(plain_console(aside=True), after=PATIENCE) as progress:
-        found = vcrt.schedule(
-            source,
-            environment=environment,
-            dataset=dataset,
-            window=window,
-            redact=redact,
-            jobs=jobs,
-            progress=progress,
-        )
     from vcrt.cli.log_view import left_out_lines, require_all
     from vcrt.words.schedule_words import (
         as_dot,
@@ -91,7 +55,7 @@ def schedule(
     if all(one.schedule is None for one in found):
         raise VcrtError(
             "nothing could be scheduled",
-            where=source,
+            where=str(source),
             found=found[0].problem,
             remedy="what stands above says why for each trace",
         )

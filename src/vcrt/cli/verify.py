@@ -1,46 +1,42 @@
-"""Run the commands verify, seal and prove: whether a dataset or a certificate is what it says, and who signed that."""
+"""Verify a dataset or one certificate, as the shell asks for it, and print what holds and who signed it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, TypeAlias
 
-import tyro
 from rich.console import Console
 
 import vcrt
-from vcrt.cli.options import (
-    DatasetPath,
-    Jobs,
-    VerifierTimeout,
-    plain_console,
-    print_document,
-    say,
-    set_verifier_timeout,
-)
-from vcrt.cli.progress import PATIENCE, showing_progress
+from vcrt.cli.options import plain_console, print_document, say
+from vcrt.datasets.examination import CertificateCheck
 from vcrt.errors import VcrtError
 from vcrt.printable import counted
+from vcrt.progress import SILENT, Progress
+from vcrt.records.manifest import SEAL, Agreement
+from vcrt.records.sealing.seal import VerifiedSeal
 
 if TYPE_CHECKING:
     from vcrt.certification.episodes import CertifiedEpisode
-    from vcrt.datasets.examination import CertificateCheck
-    from vcrt.records.manifest import Agreement
     from vcrt.records.sealing.proof import Included
-    from vcrt.records.sealing.seal import Signers, VerifiedSeal
+    from vcrt.records.sealing.seal import Signers
+
+#: What was verified, one thing after another.
+Verified: TypeAlias = "CertificateCheck | VerifiedSeal | Agreement | tuple[Included, Signers]"
 
 
 def verify(
-    dataset: Annotated[Path | None, tyro.conf.Positional] = None,
+    dataset: Path | None = None,
+    *,
     certificate: Path | None = None,
     proof: Path | None = None,
     public_key: Path | None = None,
     replay: bool = True,
-    environment: tuple[str, ...] = (),
-    jobs: Jobs = None,
-    json: bool = False,
-    verifier_timeout: VerifierTimeout = None,
-) -> None:
+    environments: Sequence[str] = (),
+    jobs: int | None = None,
+    progress: Progress = SILENT,
+) -> Iterator[Verified]:
     """Replay a whole dataset, or one certificate, again in fresh processes and demand that everything agrees.
 
     A dataset is compared with its seal first: what was altered is named, and nothing is replayed.
@@ -53,10 +49,8 @@ def verify(
         proof: A file made by `vcrt prove`: the certificate must be among those of the dataset that it names.
         public_key: Demand that the seal (or the proof's) is signed by this key, a PEM file.
         replay: With `--no-replay`, only the seal is checked: files, manifest, leaves, signatures.
-        environment: Environments that are not registered, as FILE.py:CLASS.
-        json: Print what agreed for machines (a dataset, with its replays); the rest goes to the standard error.
+        environments: Environments that are not registered, as FILE.py:CLASS.
     """
-    set_verifier_timeout(verifier_timeout)
     if (dataset is None) == (certificate is None):
         raise VcrtError(
             "verify what?",
@@ -71,74 +65,58 @@ def verify(
             "options that do not go together",
             expected="--proof with --certificate; --public-key with a dataset or --proof; --no-replay with a dataset",
         )
-    if json and (certificate is not None or not replay):
+    if certificate is not None:
+        yield vcrt.verify_certificate(certificate, environments=environments, progress=progress)
+        if proof is not None:
+            yield vcrt.verify_proof(certificate, proof, public_key=public_key)
+    if dataset is not None:
+        yield vcrt.verify_seal(dataset, public_key=public_key)
+        if replay:
+            yield vcrt.verify(
+                dataset,
+                public_key=public_key,
+                environments=environments,
+                jobs=jobs,
+                progress=progress,
+            )
+
+
+def print_verified(
+    found: Iterator[Verified], *, dataset: Path | None, replay: bool, json: bool = False
+) -> None:
+    """Print each thing that holds as it is found.
+
+    Args:
+        json: Print what agreed for machines (a dataset, with its replays); the rest goes to the standard error.
+    """
+    if json and (dataset is None or not replay):
         raise VcrtError(
             "options that do not go together",
             found="--json without the replays of a dataset",
             remedy="leave --json out: the exit status says whether all holds",
         )
     console = plain_console(aside=json)
-    if certificate is not None:
-        with showing_progress(plain_console(aside=True), after=PATIENCE) as progress:
-            say(
-                console,
-                *check_lines(
-                    vcrt.verify_certificate(
-                        certificate, environments=environment, progress=progress
-                    )
-                ),
-            )
-        if proof is not None:
-            say(
-                console,
-                inclusion_line(*vcrt.verify_proof(certificate, proof, public_key=public_key)),
-            )
-    if dataset is not None:
-        _print_seal(console, dataset, vcrt.verify_seal(dataset, public_key=public_key))
-        if replay:
-            with showing_progress(console) as progress:
-                agreement = vcrt.verify(
-                    dataset,
-                    public_key=public_key,
-                    environments=environment,
-                    jobs=jobs,
-                    progress=progress,
-                )
-            _print_agreement(console, dataset, agreement)
+    for one in found:
+        if isinstance(one, CertificateCheck):
+            say(console, *check_lines(one))
+        elif isinstance(one, VerifiedSeal) and dataset is not None:
+            _print_seal(console, dataset, one)
+        elif isinstance(one, Agreement) and dataset is not None:
+            _print_agreement(console, dataset, one)
             if json:
-                print_document(agreement.model_dump())
+                print_document(one.model_dump())
+        elif isinstance(one, tuple):
+            say(console, inclusion_line(*one))
 
 
-def seal(dataset: DatasetPath, key: Path | None = None) -> None:
-    """Sign a dataset's seal with an Ed25519 key, or make the seal of a dataset that has none yet.
-
-    A key is made by `openssl genpkey -algorithm ed25519 -out key.pem`, and its public half, for others, by
-    `openssl pkey -in key.pem -pubout -out key.pub`. Signing needs `pip install 'vcrt[sign]'`.
-
-    Example: vcrt seal runs/data --key key.pem
-
-    Args:
-        dataset: A directory made by `vcrt certify`.
-        key: The private key, a PEM file without a password.
-    """
-    from vcrt.records.manifest import SEAL
-
-    signers = vcrt.seal(dataset, key)
+def print_signers(signers: Signers, *, dataset: Path) -> None:
+    """Print who has signed a dataset's seal."""
     say(plain_console(), f"seal      {dataset / SEAL}, {_signed(signers)}")
 
 
-def prove(episode: Annotated[str, tyro.conf.Positional], dataset: Path) -> None:
-    """Print the proof that an episode's certificate is among those of a sealed dataset.
-
-    Whoever has the certificate and the proof needs no other file of the dataset to check it.
-
-    Example: vcrt prove clrs/bellman_ford/7 --dataset runs/data > proof.json
-
-    Args:
-        episode: An episode of the dataset, as environment/schema/seed.
-        dataset: A directory made by `vcrt certify`.
-    """
-    print(vcrt.prove(episode, dataset))
+def print_proof(proof: str) -> None:
+    """Print a proof, as it is kept."""
+    print(proof)
 
 
 def _print_seal(console: Console, dataset: Path, found: VerifiedSeal) -> None:

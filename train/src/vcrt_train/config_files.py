@@ -1,7 +1,7 @@
-"""Read settings of a run from a TOML file and from presets, which are such files, and print them in that form.
+"""Read settings of a run from TOML files, the user's and those that come with the package, and print them in that form.
 
-A file has a table for each section of :class:`vcrt_train.config.RunConfig`; whatever it leaves out is the preset's or
-the library's. It may name its preset at the top: ``preset = "qwen3.5-2b"``.
+A file has a table for each section of :class:`vcrt_train.config.RunConfig`; whatever it leaves out is as in the
+settings that it names at the top, ``settings = "qwen3.5-2b"``, or else the library's.
 """
 
 from __future__ import annotations
@@ -19,62 +19,62 @@ from vcrt.documents import read_limited
 from vcrt.errors import ConfigError, UnknownNameError
 from vcrt_train.config import RunConfig, setting_names, unknown_setting
 
-_FOLDER = Path(__file__).parent / "presets"
+_FOLDER = Path(__file__).parent / "settings"
 _CONFIG = TypeAdapter(RunConfig)
 _KEY = re.compile(r"\s*([\w.\"'-]+)\s*=")
 _TABLE = re.compile(r"\s*\[\s*([\w.\"'-]+)\s*\]")
-#: The key of a preset's file that says where its settings are from.
+#: The key of such a file of the package that says where its settings are from.
 CHOSEN = "chosen"
 #: The most bytes of a file of settings.
 MAX_BYTES = 2**20
 
 
-def preset_names() -> tuple[str, ...]:
-    """The presets that come with the package."""
+def settings_names() -> tuple[str, ...]:
+    """The names of the settings that come with the package."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
 
 
-def how_preset_was_chosen(name: str) -> str:
-    """Where a preset's settings are from, in a sentence."""
-    return str(_preset_file(name)[CHOSEN])
+def how_settings_were_chosen(name: str) -> str:
+    """Where the settings of that name are from, in a sentence."""
+    return str(_file_of(name)[CHOSEN])
 
 
 def load_config(
     path: str | Path | None = None,
     *,
-    preset: str | None = None,
+    settings: str | None = None,
     overrides: Mapping[str, object] | None = None,
 ) -> RunConfig:
-    """The library's defaults, changed by a preset, then by a TOML file, then by ``overrides``.
+    """The library's defaults, changed by ``settings`` that have a name, then by a TOML file, then by ``overrides``.
 
-    >>> load_config(preset="qwen3.5-2b", overrides={"objective.margin": 3.0}).adapter.rank
+    >>> load_config(settings="qwen3.5-2b", overrides={"objective.margin": 3.0}).adapter.rank
     64
 
     Raises :class:`ConfigError` and :class:`UnknownNameError` for a key that does not exist, a wrong type, a value out
-    of range, or a file that names another preset, with the file's line and the near name.
+    of range, or a file that names other settings, with the file's line and the near name.
     """
     given: dict[str, Any] = {}
     lines: dict[str, int] = {}
     if path is not None:
         given, lines = _read(Path(path))
-    named = given.pop("preset", None)
-    if named is not None and preset not in (None, named):
+    named = given.pop("settings", None)
+    if named is not None and settings not in (None, named):
         raise ConfigError(
-            "two presets are named",
-            where=_place(path, lines, "preset"),
-            found=f"{named!s:.80} in the file, {preset} beside it",
+            "settings of two names",
+            where=_place(path, lines, "settings"),
+            found=f"{named!s:.80} in the file, {settings} beside it",
             expected="one of them",
         )
-    chosen = preset if named is None else named
-    settings = _merged({} if chosen is None else _preset(chosen, path, lines), given)
+    chosen = settings if named is None else named
+    merged = _merged({} if chosen is None else _named(chosen, path, lines), given)
     known = setting_names()
     for name, value in (overrides or {}).items():
         if name not in known:
             raise unknown_setting(name)
         section, _, key = name.partition(".")
-        settings = _merged(settings, {section: {key: value}})
+        merged = _merged(merged, {section: {key: value}})
         lines.pop(name, None)
-    return _validated(settings, path, lines)
+    return _validated(merged, path, lines)
 
 
 def checked(config: RunConfig) -> RunConfig:
@@ -98,14 +98,14 @@ def _toml(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _preset(name: object, path: str | Path | None, lines: Mapping[str, int]) -> dict[str, Any]:
-    if name not in preset_names():
-        where = _place(path, lines, "preset") if "preset" in lines else None
-        raise UnknownNameError.of("preset", str(name)[:80], preset_names(), where=where)
-    return {key: value for key, value in _preset_file(str(name)).items() if key != CHOSEN}
+def _named(name: object, path: str | Path | None, lines: Mapping[str, int]) -> dict[str, Any]:
+    if name not in settings_names():
+        where = _place(path, lines, "settings") if "settings" in lines else None
+        raise UnknownNameError.of("name of settings", str(name)[:80], settings_names(), where=where)
+    return {key: value for key, value in _file_of(str(name)).items() if key != CHOSEN}
 
 
-def _preset_file(name: str) -> dict[str, Any]:
+def _file_of(name: str) -> dict[str, Any]:
     return tomllib.loads((_FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
 
 

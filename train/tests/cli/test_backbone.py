@@ -147,8 +147,8 @@ def test_all_methods_of_a_plan_share_how_relations_are_shown(folder, capsys):
 @pytest.mark.parametrize(
     ("name", "said", "rate"),
     [
-        ("smollm2-135m", "--preset smollm2-135m", 5e-5),
-        ("Qwen/Qwen3.5-2B", "--preset qwen3.5-2b", 5e-6),
+        ("smollm2-135m", "--settings smollm2-135m", 5e-5),
+        ("Qwen/Qwen3.5-2B", "--settings qwen3.5-2b", 5e-6),
         ("models/own", "--backbone models/own --lora-rank 64 --learning-rate 5e-5", 5e-5),
     ],
 )
@@ -264,9 +264,9 @@ def test_what_cannot_be_trained_is_refused_when_it_is_planned(
         capsys, *plan, *backbone, "--lora-rank", 2, "--lora-recurrent"
     )
     assert "adapter.alpha is not possible" in refused(capsys, *plan, *backbone, "--lora-alpha", 8)
-    assert "needs a lock file" in refused(capsys, *plan, "--preset", "qwen3.5-2b")
+    assert "needs a lock file" in refused(capsys, *plan, "--settings", "qwen3.5-2b")
     assert "one number format" in refused(
-        capsys, *plan, "--preset", "qwen3.5-2b", "--backbone", "embedded"
+        capsys, *plan, "--settings", "qwen3.5-2b", "--backbone", "embedded"
     )
     from huggingface_hub import constants
 
@@ -284,7 +284,7 @@ def test_a_preset_gives_a_plan_the_papers_settings(folder, tmp_path):
     main(
         [
             *("plan", str(folder / "data"), "--output", str(tmp_path / "e"), "--runs", "1"),
-            *("--backbone", str(folder / "granite"), "--preset", "granite-4.1-3b"),
+            *("--backbone", str(folder / "granite"), "--settings", "granite-4.1-3b"),
         ]
     )
     plan = open_experiment(tmp_path / "e").plan

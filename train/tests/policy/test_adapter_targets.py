@@ -97,7 +97,7 @@ def test_on_bfloat16_adapters_are_float32_and_all_parameters_are_refused(tmp_pat
 
 
 def test_the_papers_presets():
-    presets = [load_config(preset=name) for name in ("qwen3.5-2b", "granite-4.1-3b")]
+    presets = [load_config(settings=name) for name in ("qwen3.5-2b", "granite-4.1-3b")]
     assert {one.model.backbone for one in presets} == {
         "Qwen/Qwen3.5-2B",
         "ibm-granite/granite-4.1-3b",
@@ -109,7 +109,7 @@ def test_the_papers_presets():
         assert one.model.dtype == "bfloat16"
         assert adapter.scale == 2.0
     with pytest.raises(UnknownNameError, match=r"did you mean 'qwen3\.5-2b'"):
-        load_config(preset="qwen3.5-2B")
+        load_config(settings="qwen3.5-2B")
 
 
 @pytest.mark.parametrize("wrong", [{"dropout": 0.1}, {"recurrent": True}])

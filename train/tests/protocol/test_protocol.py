@@ -219,7 +219,7 @@ def test_no_setting_that_was_given_is_called_a_default(settings, said):
 
 
 def test_a_preset_is_the_papers_only_while_it_is_whole():
-    preset = load_config(preset="qwen3.5-2b")
+    preset = load_config(settings="qwen3.5-2b")
     whole = preset.override({"model.backbone": "a folder", "model.lock": "a lock"})
     assert how_chosen(whole) == (
         "The settings are the paper's for one of its two language models. "

@@ -102,7 +102,7 @@ def test_a_run_is_too_short_to_flag_if_it_is_validated_but_less_than_three_times
 
 
 def test_runs_of_the_demo_on_a_language_model_can_be_flagged(monkeypatch):
-    (line,) = re.findall(r"vcrt (demo --preset .*)", (ROOT / "Makefile").read_text())
+    (line,) = re.findall(r"vcrt (demo --settings .*)", (ROOT / "Makefile").read_text())
     seen = []
     monkeypatch.setattr(
         vcrt_train, "demo", lambda _, **asked: sys.exit(seen.append(asked["config"]))

@@ -32,11 +32,22 @@ def lift_clrs(
     backend: Backend = "loky",
     progress: Progress = SILENT,
 ) -> Lifted:
-    """Lift all windows of ``steps`` steps from genuine runs of algorithms: ``vcrt lift clrs``.
+    """Lift all windows of genuine runs of CLRS algorithms; those of four steps are certified, others reported.
 
-    Each of ``runs`` has an input of ``length``, the first from ``seed``. Windows of four steps are certified, and
-    frozen as a new dataset ``output``; others are reported. Raises :class:`vcrt.errors.VcrtError` if there is no
-    window, and, before anything is lifted, for a number out of range, an unknown algorithm or an output that exists.
+    Example: vcrt lift clrs mst_kruskal --runs 10
+
+    Args:
+        algorithms: Names of CLRS algorithms.
+        output: A new dataset of the certified episodes; nothing is written without it. Until it is whole, finished work
+            lies in OUTPUT.shards.
+        runs: Genuine runs whose windows are lifted.
+        length: Length of those runs' inputs.
+        steps: Steps of a window, 2 to 8; others than 4 are reported, not frozen, by this process alone.
+        seed: Seed of the first run.
+
+    Raises:
+        VcrtError: There is no window; or, before anything is lifted, a number is out of range, or `output` exists.
+        UnknownNameError: There is no such algorithm.
     """
     require_within("runs", runs, 1)
     require_within("length", length, 2, MAX_LENGTH)

@@ -25,14 +25,25 @@ def lift_django(
     rows: str | Path | None = None,
     progress: Progress = SILENT,
 ) -> DjangoLift:
-    """Judge the branches of a Django project's migrations that a merge would join: ``vcrt lift django``.
+    """Judge branches of migrations that `makemigrations --merge` would ask about: what commutes, which order is right.
 
-    Runs the project's code in a worker, by ``python`` if it has one of its own, on databases of its own: an SQLite in
-    memory or, with ``database``, one that it makes on a PostgreSQL server. They hold what migrations and ``migrate``
-    put there, and before two branches the ``rows`` that a file of SQL adds or, where tables are empty, a few made from
-    the models. ``window`` judges consecutive operations of
-    ordinary migrations in place of branches. Raises :class:`vcrt.errors.VcrtError` for a project that does not load,
-    that has nothing to judge, or whose migrations need another database.
+    This runs the project's code (settings, apps, migrations) in a worker process. Its databases are never connected to:
+    an empty SQLite in memory takes their place or, with `database`, a new one on that server. They hold what migrations
+    and `migrate` put there.
+
+    Example: vcrt lift django myproject
+
+    Args:
+        project: The folder of manage.py.
+        settings: The module of its settings; by default what DJANGO_SETTINGS_MODULE or manage.py says.
+        app: This app alone.
+        window: Judge consecutive operations of each migration, so many at a time, in place of branches.
+        database: sqlite, or postgresql://USER@HOST/NAME of a server on which a database is made and dropped.
+        python: The Python of the project's own environment, 3.11 or later, if vcrt is not installed there.
+        rows: A file of SQL that puts rows where two branches begin; without it, empty tables get a few made ones.
+
+    Raises:
+        VcrtError: The project does not load, has nothing to judge, or its migrations need another database.
     """
     if window is not None:
         require_within("window", window, MIN_STEPS, MAX_LIFTED)

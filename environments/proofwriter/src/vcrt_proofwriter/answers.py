@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcrt.errors import MalformedInputError
+from vcrt.errors import MalformedInputError, VcrtError
 from vcrt_proofwriter.clingo_engine import clingo_model
 from vcrt_proofwriter.engine import Facts, holding, truth
 from vcrt_proofwriter.files import LabelledTheory, read_theories
@@ -33,11 +33,18 @@ class Answers:
 
 
 def theories(files: Sequence[str | Path]) -> list[Answers]:
-    """Read ProofWriter files, answer every question, and compare with gold and with clingo: ``vcrt theories``.
+    """Read ProofWriter files, answer every question, and compare with the gold answers and with clingo.
 
-    Files are JSON lines of official structured rows or English theories. Raises
-    :class:`vcrt.errors.MalformedInputError` with the line of what cannot be read.
+    Example: vcrt theories meta-test.jsonl
+
+    Args:
+        files: JSON lines, each an official structured row or an English theory with its questions.
+
+    Raises:
+        MalformedInputError: A line cannot be read; it is named.
     """
+    if not files:
+        raise VcrtError("which files?", expected="at least one", remedy="vcrt theories FILE...")
     return [_answers(Path(file)) for file in files]
 
 

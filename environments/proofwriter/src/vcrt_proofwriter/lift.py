@@ -28,11 +28,18 @@ def lift_proofwriter(
     backend: Backend = "loky",
     progress: Progress = SILENT,
 ) -> Lifted:
-    """Certify episodes of four steps from ProofWriter theories: ``vcrt lift proofwriter``.
+    """Certify episodes of four steps from ProofWriter theories, every order replayed by itself.
 
-    ``output`` is a new dataset; nothing is written without it. ``limit`` is the most episodes of a schema from one
-    theory. Raises :class:`vcrt.errors.VcrtError` if nothing was found, if a file is not there or empty, and, before
-    anything is read, if the output exists.
+    Example: vcrt lift proofwriter theories.jsonl
+
+    Args:
+        files: JSON lines, each an official structured row or an English theory with its questions.
+        output: A new dataset of the certified episodes; nothing is written without it. Until it is whole, finished work
+            lies in OUTPUT.shards.
+        limit: The most episodes of a schema from one theory.
+
+    Raises:
+        VcrtError: Nothing was found, a file is not there or empty; or, before anything is read, `output` exists.
     """
     if limit is not None:
         require_within("limit", limit, 1)

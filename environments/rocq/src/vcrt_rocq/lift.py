@@ -21,10 +21,19 @@ _STANDS = "a proof that Rocq accepts as it stands, over its standard library alo
 def lift_rocq(
     files: Sequence[str | Path], *, steps: int = 4, progress: Progress = SILENT
 ) -> Iterator[FileLift | MalformedInputError]:
-    """What windows of ``steps`` steps of the proofs in Rocq files do in every order: ``vcrt lift rocq``.
+    """Report on the proofs of Rocq files, by windows of consecutive steps: how many orders are legal, which commute.
 
-    A file that cannot be read gives an error in its place and does not stop the others. Raises
-    :class:`vcrt.errors.UnavailableError` without a fit Rocq, at once and not with the first file.
+    Each window starts in the state that the file has before it. A file that cannot be read gives an error in its place
+    and does not stop the others. The exit status is 2 if a file cannot be read or nothing can be judged.
+
+    Example: vcrt lift rocq Proofs.v
+
+    Args:
+        files: Rocq files over the standard library.
+        steps: Steps of a window, 2 to 8.
+
+    Raises:
+        UnavailableError: There is no fit Rocq. It is raised at once, not with the first file.
     """
     files = some(files)
     require_within("steps", steps, MIN_STEPS, MAX_LIFTED)

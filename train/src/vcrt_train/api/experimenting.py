@@ -253,9 +253,12 @@ def jobs_on_device(backbone: BackboneReference, jobs: int | None) -> int:
 
 
 def methods() -> dict[str, Method]:
-    """What each method trains on and what it leaves out, by name: ``vcrt methods``.
+    """List the methods: what each one trains on, and what it leaves out.
 
-    >>> methods()["canonical-grpo"].terms
-    ('policy_loss',)
+    Example: vcrt methods
+
+    Examples:
+        >>> methods()["canonical-grpo"].terms
+        ('policy_loss',)
     """
     return dict(METHODS)

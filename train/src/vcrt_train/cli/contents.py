@@ -2,69 +2,86 @@
 
 from __future__ import annotations
 
-from vcrt.cli.contents import Chapters, Command
-from vcrt_train.cli.backbone import backbone
-from vcrt_train.cli.decide import decide
-from vcrt_train.cli.export import export, export_model
-from vcrt_train.cli.plan import methods, plan, search
-from vcrt_train.cli.report import explore, report
-from vcrt_train.cli.reproduce import demo, reproduce
-from vcrt_train.cli.settings import with_config
-from vcrt_train.cli.train import evaluate, not_launching, train
+from vcrt.cli.commands import Command
+from vcrt.cli.contents import Chapters
 
 CHAPTERS: Chapters = {
     "the whole way": {
         "demo": Command(
-            demo,
-            "everything once, small, with a report at the end",
-            prepare=with_config,
+            function="vcrt_train.cli.reproduce:demo",
+            summary="everything once, small, with a report at the end",
+            prepare="vcrt_train.cli.settings:with_config",
             interrupted="what the demo had published stays in its folder; a new one is made by",
         ),
         "reproduce": Command(
-            reproduce,
-            "the paper's experiment, or what is missing",
-            prepare=with_config,
+            function="vcrt_train.cli.reproduce:reproduce",
+            summary="the paper's experiment, or what is missing",
+            prepare="vcrt_train.cli.settings:with_config",
             kept=("", "what was finished is kept"),
         ),
     },
-    "hand over": {"export": Command(export, "records with orbits, for other trainers")},
+    "hand over": {
+        "export": Command(
+            function="vcrt_train.cli.export:export",
+            summary="records with orbits, for other trainers",
+        )
+    },
     "train": {
-        "methods": Command(methods, "what each method trains on"),
+        "methods": Command(
+            function="vcrt_train:methods",
+            summary="what each method trains on",
+            view="vcrt_train.cli.plan:print_methods",
+        ),
         "backbone": Command(
-            backbone,
-            "fetch, import, lock or check a language model",
-            "fetch_backbone import_backbone lock_backbone check_backbone",
+            function="vcrt_train.cli.backbone:backbone",
+            summary="fetch, import, lock or check a language model",
+            positional=("action", "name"),
+            public="fetch_backbone import_backbone lock_backbone check_backbone",
         ),
         "search": Command(
-            search,
-            "choose settings on source items alone",
-            prepare=with_config,
+            function="vcrt_train.cli.plan:search",
+            summary="choose settings on source items alone",
+            prepare="vcrt_train.cli.settings:with_config",
             kept=(".trials", "finished trials are kept"),
         ),
-        "plan": Command(plan, "freeze what will be trained and measured", prepare=with_config),
+        "plan": Command(
+            function="vcrt_train.cli.plan:plan",
+            summary="freeze what will be trained and measured",
+            prepare="vcrt_train.cli.settings:with_config",
+        ),
         "train": Command(
-            train,
-            "every run of a plan",
-            prepare=not_launching,
+            function="vcrt_train.cli.train:train",
+            summary="every run of a plan",
+            prepare="vcrt_train.cli.train:not_launching",
             interrupted="go on from the last checkpoints with",
         ),
     },
     "results": {
         "evaluate": Command(
-            evaluate,
-            "open the held-out environments, once",
+            function="vcrt_train.cli.train:evaluate",
+            summary="open the held-out environments, once",
             interrupted="no score was recorded; go on under the same opening with",
         ),
         "report": Command(
-            report,
-            "tables, figures and one HTML page",
-            "write_report",
+            function="vcrt_train.cli.report:report",
+            summary="tables, figures and one HTML page",
+            public="write_report",
             interrupted="the report may be incomplete; write all of it again with",
         ),
-        "explore": Command(explore, "a page of episodes, orders and probabilities"),
-        "decide": Command(
-            decide, "ask a trained run for the order of your steps", "trained_policy decide"
+        "explore": Command(
+            function="vcrt_train.cli.report:explore",
+            summary="a page of episodes, orders and probabilities",
+            positional=("dataset", "episode"),
         ),
-        "export-model": Command(export_model, "a trained run as PEFT or model folder"),
+        "decide": Command(
+            function="vcrt_train.cli.decide:decide",
+            summary="ask a trained run for the order of your steps",
+            public="trained_policy decide",
+            positional=("experiment", "record"),
+        ),
+        "export-model": Command(
+            function="vcrt_train.cli.export:export_model",
+            summary="a trained run as PEFT or model folder",
+        ),
     },
 }

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import tyro
+from typing import TYPE_CHECKING
 
 import vcrt_train
 from vcrt.cli.options import plain_console, print_document, say
@@ -15,7 +13,6 @@ from vcrt.documents import MAX_BYTES
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json
 from vcrt.printable import counted
-from vcrt_train.cli.settings import ExperimentPath, Run, Update
 from vcrt_train.policy.reference import RELATIONS_SHOWN
 
 if TYPE_CHECKING:
@@ -28,10 +25,10 @@ STDIN = "-"
 
 
 def decide(
-    experiment: ExperimentPath,
-    record: Annotated[str, tyro.conf.Positional],
-    run: Run = None,
-    update: Update = None,
+    experiment: Path,
+    record: str,
+    run: str | None = None,
+    update: int | None = None,
     frozen: bool = False,
     theorem: str | None = None,
     seed: int = 0,
@@ -48,6 +45,8 @@ def decide(
     Example: vcrt decide runs/experiment record.json --run vcrt/clrs/0
 
     Args:
+        run: A run as METHOD/HELD-OUT/SEED; by default the only one, or the only one of vcrt.
+        update: The checkpoint after this update; the last one by default.
         experiment: An experiment with finished runs.
         record: The file of a record, or - for the standard input.
         frozen: Ask the backbone alone, as it was before training.

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Literal
 
 import vcrt_train
-from vcrt.cli.options import DatasetPath, plain_console, say
+from vcrt.cli.options import plain_console, say
 from vcrt.cli.progress import telling
 from vcrt.printable import counted
-from vcrt_train.cli.settings import ExperimentPath, Run, Update
 
 
 def export(
-    dataset: DatasetPath,
+    dataset: Path,
     output: Path,
     environments: tuple[str, ...] = (),
     held_out: str | None = None,
@@ -55,13 +54,15 @@ def export(
 
 
 def export_model(
-    experiment: ExperimentPath, output: Path, run: Run = None, update: Update = None
+    experiment: Path, output: Path, run: str | None = None, update: int | None = None
 ) -> None:
     """Write what a run has trained as a PEFT adapter, or as a whole model where all parameters were trained.
 
     Example: vcrt export-model runs/experiment --run vcrt/clrs/0 --output runs/adapter
 
     Args:
+        run: A run as METHOD/HELD-OUT/SEED; by default the only one, or the only one of vcrt.
+        update: The checkpoint after this update; the last one by default.
         experiment: An experiment with finished runs.
         output: A new folder, with safetensors, configuration and tokenizer.
     """

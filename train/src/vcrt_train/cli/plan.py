@@ -11,12 +11,11 @@ from rich.table import Table
 
 import vcrt
 import vcrt_train
-from vcrt.cli.options import DatasetPath, Jobs, plain_console, print_document, say
+from vcrt.cli.options import plain_console, print_document, say
 from vcrt.cli.progress import showing_progress
 from vcrt.hashing import Json
 from vcrt.printable import counted
-from vcrt_train.cli.settings import Settings
-from vcrt_train.config import DEFAULTS
+from vcrt_train.config import DEFAULTS, RunConfig
 
 if TYPE_CHECKING:
     from vcrt_train.protocol.experiment import Experiment
@@ -24,30 +23,15 @@ if TYPE_CHECKING:
     from vcrt_train.training.methods import Method
 
 
-def methods(json: bool = False) -> None:
-    """List the methods: what each one trains on, and what it leaves out.
-
-    Example: vcrt methods
-
-    Args:
-        json: Print the table for machines.
-    """
-    table = vcrt_train.methods()
-    if json:
-        print_document({name: row.definition() for name, row in table.items()})
-    else:
-        _print_methods(plain_console(), table)
-
-
 def search(
-    dataset: DatasetPath,
+    dataset: Path,
     output: Path,
     methods: tuple[str, ...] = ("canonical-grpo", "vcrt"),
     held_out: tuple[str, ...] = (),
     trials: int = 8,
     seed: int = 0,
-    jobs: Jobs = None,
-    settings: Settings = DEFAULTS,
+    jobs: int | None = None,
+    config: RunConfig = DEFAULTS,
 ) -> None:
     """Search for hyper-parameters on source items only, with equal effort for every method and fold.
 
@@ -63,7 +47,7 @@ def search(
         held_out: Environments to hold out in turn; all of the dataset's if none is given.
         trials: Settings tried for each method and fold; the first are the library's defaults.
         seed: Seed of everything; the plan must have the same.
-        settings: All settings of a run; the plan must have the same, but may have more updates.
+        config: All settings of a run; the plan must have the same, but may have more updates.
     """
     console = plain_console()
     with showing_progress(console) as progress:
@@ -73,18 +57,18 @@ def search(
             methods=methods,
             held_out=held_out,
             trials=trials,
-            config=settings,
+            config=config,
             seed=seed,
             jobs=jobs,
             progress=progress,
         )
     print_search(console, found)
-    same = "" if settings == DEFAULTS else ", with the settings of this search"
+    same = "" if config == DEFAULTS else ", with the settings of this search"
     say(console, f"next: vcrt plan {dataset} --output EXPERIMENT --search {output}{same}")
 
 
 def plan(
-    dataset: DatasetPath,
+    dataset: Path,
     output: Path,
     methods: tuple[str, ...] | None = None,
     held_out: tuple[str, ...] | None = None,
@@ -93,9 +77,9 @@ def plan(
     seed: int = 0,
     also_test: tuple[Path, ...] = (),
     check_search: int = 0,
-    jobs: Jobs = None,
+    jobs: int | None = None,
     json: bool = False,
-    settings: Settings = DEFAULTS,
+    config: RunConfig = DEFAULTS,
 ) -> None:
     """Freeze what will be run on a dataset, before anything is trained.
 
@@ -114,7 +98,7 @@ def plan(
             search of which one comes out otherwise; without it the search is called unverified. Refused for a language
             model on a GPU, where trials do not repeat bit for bit.
         json: Print the plan's hash, the names of its runs and its warnings for machines.
-        settings: All settings of a run.
+        config: All settings of a run.
     """
     console = plain_console(aside=json)
     with showing_progress(console) as progress:
@@ -124,7 +108,7 @@ def plan(
             methods=methods,
             held_out=held_out,
             runs=runs,
-            config=settings,
+            config=config,
             search=search,
             seed=seed,
             also_test=also_test,
@@ -195,8 +179,15 @@ def print_search(console: Console, search: Search) -> None:
     console.print(table)
 
 
-def _print_methods(console: Console, methods: Mapping[str, Method]) -> None:
-    """The method table, one row a method."""
+def print_methods(methods: Mapping[str, Method], *, json: bool = False) -> None:
+    """Print the method table, one row a method.
+
+    Args:
+        json: Print the table for machines.
+    """
+    if json:
+        print_document({name: row.definition() for name, row in methods.items()})
+        return
     table = Table()
     for name in ("method", "answers", "records", "ratio", "margin", "terms"):
         table.add_column(name)
@@ -205,7 +196,7 @@ def _print_methods(console: Console, methods: Mapping[str, Method]) -> None:
         margin = row.margin if "anti_diamond_loss" in row.terms else "no"
         cells = (row.interface, row.serialisation, _ratio(row), margin, ", ".join(row.terms))
         table.add_row(row.name, *cells, row.summary)
-    console.print(table)
+    plain_console().print(table)
 
 
 def _ratio(row: Method) -> str:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-import tyro
 from rich.console import Console
 
 import vcrt_train
-from vcrt.cli.options import DatasetPath, plain_console, say
+from vcrt.cli.options import plain_console, say
 from vcrt.cli.progress import showing_progress
 from vcrt.errors import UnknownNameError, VcrtError
 from vcrt.printable import counted
-from vcrt_train.cli.settings import ExperimentPath
 
 if TYPE_CHECKING:
     from vcrt_train.api.reporting import Report
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def report(
-    experiment: ExperimentPath,
+    experiment: Path,
     output: Path | None = None,
     table: str | None = None,
     form: Literal["terminal", "text", "csv", "latex"] = "terminal",
@@ -53,8 +51,8 @@ def report(
 
 
 def explore(
-    dataset: DatasetPath,
-    episode: Annotated[tuple[str, ...], tyro.conf.Positional] = (),
+    dataset: Path,
+    episode: tuple[str, ...] = (),
     experiment: Path | None = None,
     run: tuple[str, ...] = (),
     output: Path = Path("explorer.html"),

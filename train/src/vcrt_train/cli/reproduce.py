@@ -8,11 +8,10 @@ from pathlib import Path
 
 import vcrt_train
 from vcrt.cli.certify import print_counts
-from vcrt.cli.options import Jobs, plain_console, say
+from vcrt.cli.options import plain_console, say
 from vcrt.cli.progress import showing_progress
 from vcrt_train.cli.report import print_report
-from vcrt_train.cli.settings import Settings
-from vcrt_train.config import DEFAULTS
+from vcrt_train.config import DEFAULTS, RunConfig
 
 
 def demo(
@@ -20,8 +19,8 @@ def demo(
     episodes: int = 100,
     runs: int = 1,
     seed: int = 0,
-    jobs: Jobs = None,
-    settings: Settings = DEFAULTS,
+    jobs: int | None = None,
+    config: RunConfig = DEFAULTS,
 ) -> None:
     """Certify, freeze, verify, train, evaluate once and report, by default with the embedded backbone.
 
@@ -32,7 +31,7 @@ def demo(
         episodes: Certified episodes for each environment, spread evenly over its schemas.
         runs: Independent training runs of each method and fold.
         seed: Seed of everything.
-        settings: All settings of a run.
+        config: All settings of a run.
     """
     console = plain_console()
     with showing_progress(console) as progress:
@@ -40,7 +39,7 @@ def demo(
             output,
             episodes=episodes,
             runs=runs,
-            config=settings,
+            config=config,
             seed=seed,
             jobs=jobs,
             progress=progress,
@@ -76,8 +75,8 @@ def reproduce(
     trials: int = 8,
     trial_updates: int | None = None,
     seed: int = 0,
-    jobs: Jobs = None,
-    settings: Settings = DEFAULTS,
+    jobs: int | None = None,
+    config: RunConfig = DEFAULTS,
 ) -> None:
     """Do the paper's experiment, or whatever of it is missing: certify, verify, search, plan, train, evaluate, report.
 
@@ -97,7 +96,7 @@ def reproduce(
         trials: Settings tried for each method and fold, on source items alone; 0 takes the library's defaults.
         trial_updates: Updates of each of these trials; by default as many as a run makes.
         seed: Seed of everything.
-        settings: All settings of a run.
+        config: All settings of a run.
     """
     console = plain_console()
     with showing_progress(console) as progress:
@@ -109,7 +108,7 @@ def reproduce(
             methods=methods,
             held_out=held_out,
             runs=runs,
-            config=settings,
+            config=config,
             trials=trials,
             trial_updates=trial_updates,
             seed=seed,

@@ -7,6 +7,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import vcrt_train
@@ -15,7 +16,6 @@ from vcrt.cli.progress import showing_progress
 from vcrt.errors import RunError, VcrtError
 from vcrt.jobs import num_jobs
 from vcrt.printable import counted
-from vcrt_train.cli.settings import ExperimentPath
 
 #: Seconds that a process waits with an unforeseen error. That may be a connection that another process's end has cut:
 #: then torchrun ends this one before it says so.
@@ -23,7 +23,7 @@ _PATIENCE_S = 2.0
 
 
 def train(
-    experiment: ExperimentPath,
+    experiment: Path,
     resume: bool = False,
     jobs: int | None = None,
     sharded: bool = False,
@@ -104,7 +104,7 @@ def not_launching(command: Callable[..., None], arguments: Sequence[str]) -> Cal
 
         if is_launched():
             return command
-    torchrun = re.sub(r" --num-processes[ =]\S+", "", shlex.join(["vcrt", *arguments]))
+    torchrun = re.sub(r" --num-processes[ =]\S+", "", shlex.join(["vcrt", "train", *arguments]))
     raise RunError(
         "vcrt starts no processes that share a training",
         found="--sharded" if number is None else f"--num-processes {number}",
@@ -126,7 +126,7 @@ def _train_shared(*arguments: Any, **options: Any) -> Mapping[str, str]:
 
 
 def evaluate(
-    experiment: ExperimentPath,
+    experiment: Path,
     reopen: bool = False,
     reason: str | None = None,
     jobs: int | None = None,

@@ -16,7 +16,7 @@ from vcrt_train.config import (
     default_learning_rate,
     setting_names,
 )
-from vcrt_train.config_files import checked, how_preset_was_chosen, load_config, preset_names
+from vcrt_train.config_files import checked, how_settings_were_chosen, load_config, settings_names
 from vcrt_train.policy.number_format import number_format
 from vcrt_train.policy.reference import BackboneReference, reference_of
 from vcrt_train.protocol.further_sets import require_readable
@@ -36,9 +36,9 @@ DEFAULTS_CHOSEN = (
 def how_chosen(config: RunConfig) -> str:
     """How the settings of a plan without a search were chosen; every one that is not the library's is named."""
     config = config.resolved()
-    same = [name for name in preset_names() if not _others(config, load_config(preset=name))]
+    same = [name for name in settings_names() if not _others(config, load_config(settings=name))]
     if same:
-        return f"{how_preset_was_chosen(same[0])} (Preset {' or '.join(same)}.)"
+        return f"{how_settings_were_chosen(same[0])} (Preset {' or '.join(same)}.)"
     named = ", ".join(f"{name} {config.value(name)}" for name in _others(config, DEFAULTS))
     rest = f"the library's defaults, but for {named}" if named else "the library's defaults"
     return f"{_rate_chosen(config)} Other settings are {rest}."

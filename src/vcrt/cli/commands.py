@@ -1,0 +1,309 @@
+"""Make a command of a function: its parameters are the options, its docstring is the help, a view shows what it gives.
+
+A function says each thing once. Its first parameter stands by its place, if it is not ``output``; all others are
+options. What a shell cannot give, such as classes, is left to Python. Not covered: which commands there are (see
+:mod:`vcrt.cli.contents`).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, is_dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+
+from vcrt.errors import UnknownNameError, VcrtError
+
+Function: TypeAlias = Callable[..., Any]
+#: Options of a command by name: the type of each, and its default.
+Options: TypeAlias = dict[str, tuple[Any, Any]]
+
+#: What options of several commands mean. Some of them a function's docstring need not say again.
+SHARED = {
+    "jobs": "Worker processes; by default as many as there are cores, or one where they would share a GPU. "
+    "The result does not depend on it.",
+    "backend": "Where the workers are: local processes, or a Ray or Dask cluster (that of RAY_ADDRESS or "
+    "DASK_SCHEDULER_ADDRESS, else a local one).",
+    "verifier_timeout": "Seconds that one call of a verifier may take (a step, or a batch), in place of what each "
+    "environment says (60, or 600 for a batch).",
+}
+#: Types whose values a shell can give.
+_PLAIN = (str, int, float, bool, Path, NoneType)
+REQUIRED = inspect.Parameter.empty
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Command:
+    """A function that is a command, and how the shell shows what it returns.
+
+    Names of functions are written ``MODULE:NAME``, so that nothing is imported before it is used.
+
+    Attributes:
+        function: The function: a public one, or an adapter where shell and Python differ for a reason.
+        summary: What the command does, in at most 62 characters.
+        view: The function that prints what ``function`` returned, its first argument. Its keyword parameters without a
+            default are the arguments of ``function`` by those names; those with one are options of the shell alone.
+            Without a view, ``function`` prints by itself.
+        names: Options that have another name than their parameter, by parameter.
+        positional: Parameters that stand by their place; by default the first one.
+        one_of: Options of which at most one may be given.
+        asks_verifier: Whether it takes ``--verifier-timeout``.
+        quick: Whether it usually ends at once, or the option with which it does: progress then waits a moment, and goes
+            to the standard error.
+        prepare: A function that gives the command for the arguments of one call, in place of the command as it is.
+        public: The public functions that do the same, where ``function`` is an adapter.
+        kept: What an interrupted command leaves beside its output: the folder's ending, and what is in it.
+        interrupted: What the same command does after an interruption.
+    """
+
+    function: str
+    summary: str
+    view: str | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    positional: tuple[str, ...] | None = None
+    one_of: tuple[str, ...] = ()
+    asks_verifier: bool = False
+    quick: bool | str = False
+    prepare: str | None = None
+    public: str | None = None
+    kept: tuple[str, str] | None = None
+    interrupted: str | None = None
+
+    def functions(self) -> list[str]:
+        """The names in Python of what does the same."""
+        return (self.public or self.function.rpartition(":")[2]).split()
+
+
+#: A command, or the error that says why it cannot be used here.
+Part: TypeAlias = Command | VcrtError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Group:
+    """Commands that share a name, as ``vcrt lift log`` and ``vcrt lift clrs``.
+
+    ``help`` is what is said of all of them. ``default`` is the one that is meant where none is named. ``parts`` gives
+    them by name; one that cannot be used here is an error, raised when it is chosen.
+    """
+
+    summary: str
+    help: str
+    parts: Callable[[], Mapping[str, Part]]
+    default: str | None = None
+    kept: tuple[str, str] | None = None
+    interrupted: str | None = None
+
+    def functions(self) -> list[str]:
+        """The names in Python of what does the same."""
+        found = [one.functions() for one in self.parts().values() if isinstance(one, Command)]
+        return [name for names in found for name in names]
+
+    def chosen(self, kind: str, arguments: Sequence[str]) -> tuple[str, list[str]]:
+        """The name of the part that arguments ask for, and its arguments; raises :class:`UnknownNameError`."""
+        known = self.parts()
+        if arguments and arguments[0] in known:
+            return arguments[0], list(arguments[1:])
+        if arguments and not arguments[0].startswith("-"):
+            raise UnknownNameError.of(f"kind of {kind}", arguments[0], sorted(known))
+        if self.default is None:
+            raise VcrtError(
+                f"which {kind}?",
+                expected=f"one of {', '.join(sorted(known))}",
+                remedy=f"vcrt {kind} --help",
+            )
+        return self.default, list(arguments)
+
+    def page(self, name: str) -> str:
+        """What ``--help`` prints."""
+        known = self.parts()
+        lines = [
+            f"{part:<16}{one.summary if isinstance(one, Command) else f'not here: {one.remedy}'}"
+            for part, one in known.items()
+        ]
+        return "\n".join(
+            [self.help, "", *lines, "", f"vcrt {name} NAME --help   its options, and an example"]
+        )
+
+
+def loaded(place: str) -> Function:
+    """The function that ``MODULE:NAME`` names."""
+    module, _, name = place.partition(":")
+    found: Function = getattr(import_module(module), name)
+    return found
+
+
+def in_the_shell(command: Command, arguments: Sequence[str] = ()) -> Callable[..., None]:
+    """The command as a function of its options: checks them, calls the function and shows what it returns.
+
+    ``arguments`` are those of one call. Signature, types and docstring of what is returned are for the parser alone.
+    """
+    function = loaded(command.function)
+    view = None if command.view is None else loaded(command.view)
+    taken, shown = _options(function), {} if view is None else _own_options(view)
+    options = {**taken, **shown}
+    if command.asks_verifier:
+        options["verifier_timeout"] = (float | None, None)
+
+    def run(**given: Any) -> None:
+        from vcrt.cli.options import named_path, set_verifier_timeout
+
+        given = {name: named_path(value) for name, value in given.items()}
+        _require_one_of(command, given, options)
+        set_verifier_timeout(given.pop("verifier_timeout", None))
+        asked = {name: given[name] for name in taken}
+        if view is None:
+            function(**asked)
+            return
+        quick = bool(given[command.quick] if isinstance(command.quick, str) else command.quick)
+        with _told(function, quick=quick, aside=bool(given.get("json"))) as progress:
+            found = function(**asked, **progress)
+            # What comes one by one is shown as it comes.
+            if isinstance(found, Iterator):
+                _show(view, found, given)
+                return
+        _show(view, found, given)
+
+    return _for_the_parser(run, command, options, [function, *([view] if view else [])], arguments)
+
+
+def _show(view: Function, found: Any, given: Mapping[str, Any]) -> None:
+    wanted = [*inspect.signature(view).parameters][1:]
+    view(found, **{name: given[name] for name in wanted})
+
+
+@contextmanager
+def _told(function: Function, *, quick: bool, aside: bool) -> Iterator[dict[str, Any]]:
+    """Gives the function's ``progress``, if it takes any, and shows it with what is told on the way."""
+    from vcrt.cli.options import plain_console
+    from vcrt.cli.progress import PATIENCE, showing_progress
+
+    if "progress" not in inspect.signature(function).parameters:
+        yield {}
+        return
+    console = plain_console(aside=aside or quick)
+    with showing_progress(console, after=PATIENCE if quick else 0.0) as progress:
+        yield {"progress": progress}
+
+
+def _require_one_of(command: Command, given: Mapping[str, Any], options: Options) -> None:
+    if sum(given[name] != options[name][1] for name in command.one_of) > 1:
+        *some, last = (f"--{name}" for name in command.one_of)
+        raise VcrtError(
+            "options that do not go together", expected=f"one of {', '.join(some)} and {last}"
+        )
+
+
+def _options(function: Function) -> Options:
+    """What a shell can give of a function's parameters."""
+    hints = get_type_hints(function, localns=_Known(function))
+    found: Options = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        kind = hints[name] if is_dataclass(hints[name]) else shell_type(hints[name])
+        if kind is not None:
+            found[name] = (kind, parameter.default)
+    return found
+
+
+def _own_options(view: Function) -> Options:
+    """The options that a view adds."""
+    parameters = inspect.signature(view).parameters
+    return {
+        name: option
+        for name, option in _options(view).items()
+        if parameters[name].default is not REQUIRED
+    }
+
+
+class _PythonAlone:
+    """Stands for a type that a module imports for type checkers alone: no shell can give it."""
+
+    def __class_getitem__(cls, arguments: object) -> type:
+        return cls
+
+
+class _Known(dict[str, Any]):
+    """The names that annotations of a function may use; one that is not loaded is :class:`_PythonAlone`."""
+
+    def __init__(self, function: Function) -> None:
+        import builtins
+
+        super().__init__({**vars(builtins), **getattr(function, "__globals__", {})})
+
+    def __missing__(self, name: str) -> type:
+        return _PythonAlone
+
+
+def shell_type(kind: Any) -> Any:
+    """The type of what a shell can give for a parameter; None if it can give nothing.
+
+    Of a union it is the path, else the sequence, else what is plain; a sequence is a tuple.
+
+    >>> shell_type(Sequence[str | Path] | str)
+    tuple[pathlib.Path, ...]
+    """
+    if get_origin(kind) in (Union, UnionType):
+        given = [one for one in map(shell_type, get_args(kind)) if one is not None]
+        sequences = [one for one in given if get_origin(one) is tuple]
+        chosen = sequences or [one for one in given if one is not str or Path not in given]
+        kept = [one for one in dict.fromkeys(chosen) if one is not NoneType]
+        if NoneType in given and kept:
+            kept.append(NoneType)
+        return Union[tuple(kept)] if kept else None  # noqa: UP007 - of as many as there are
+    if get_origin(kind) in (Sequence, Iterable):
+        each = shell_type(get_args(kind)[0])
+        return None if each is None else tuple[each, ...]  # type: ignore[valid-type]
+    if get_origin(kind) in (tuple, Literal) or kind in _PLAIN:
+        return kind
+    return None
+
+
+def _for_the_parser(
+    run: Callable[..., None],
+    command: Command,
+    options: Options,
+    described: Sequence[Function],
+    arguments: Sequence[str],
+) -> Callable[..., None]:
+    import docstring_parser
+    import tyro
+
+    read = [docstring_parser.parse(inspect.getdoc(one) or "") for one in described]
+    helps = {**SHARED, **{p.arg_name: p.description or "" for doc in read for p in doc.params}}
+    positional = command.positional
+    if positional is None:
+        first = [*inspect.signature(described[0]).parameters][:1]
+        positional = tuple(name for name in first if name != "output")
+    types: dict[str, Any] = {}
+    for name, (kind, _) in options.items():
+        said = " ".join(helps.get(name, "").split())
+        # The fields of a dataclass are options by their own names.
+        own_name = "" if is_dataclass(kind) else command.names.get(name)
+        about = tyro.conf.arg(name=own_name, help=said or None)
+        marked = Annotated[kind, about]  # type: ignore[valid-type]
+        types[name] = Annotated[marked, tyro.conf.Positional] if name in positional else marked
+    parameters = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+        for name, (_, default) in options.items()
+    ]
+    run.__doc__ = "\n\n".join(filter(None, (read[0].short_description, read[0].long_description)))
+    run.__annotations__ = {**types, "return": None}
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [one.replace(annotation=types[one.name]) for one in parameters]
+    )
+    return run if command.prepare is None else loaded(command.prepare)(run, arguments)
+
+
+def later(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:
+    """The command, whose call gives what runs it."""
+
+    def call(**options: object) -> Callable[[], None]:
+        return partial(command, **options)
+
+    call.__doc__, call.__annotations__ = command.__doc__, command.__annotations__
+    call.__signature__ = inspect.signature(command)  # type: ignore[attr-defined]
+    return call
