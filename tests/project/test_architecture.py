@@ -33,6 +33,7 @@ FOUNDATIONS = {
         *(
             "call_record",
             "documents",
+            "forms",
             "errors",
             "hashing",
             "jobs",
