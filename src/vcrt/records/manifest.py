@@ -345,7 +345,7 @@ class Damage:
 
 
 def kinds_of_entries(path: Path) -> dict[str, str]:
-    """Every entry below ``path`` by its name within it: ``file``, ``directory``, ``link`` or ``special``.
+    """Every entry below ``path`` by its name within it: ``file``, ``directory``, ``symbolic link`` or ``special file``.
 
     No link is followed. What a killed write of one of a dataset's own files left is passed over; nothing ever reads it.
     """
@@ -362,11 +362,11 @@ def kinds_of_entries(path: Path) -> dict[str, str]:
                 if name.startswith(unfinished):
                     continue
                 if entry.is_symlink():
-                    found[name] = "link"
+                    found[name] = "symbolic link"
                 elif entry.is_dir():
                     found[name] = "directory"
                 else:
-                    found[name] = "file" if entry.is_file() else "special"
+                    found[name] = "file" if entry.is_file() else "special file"
     return dict(sorted(found.items()))
 
 
