@@ -386,9 +386,14 @@ def foreign_entries(kinds: dict[str, str], expected: Iterable[str]) -> Iterator[
         yield Damage(what="a file of the dataset is missing", place=name)
 
 
+def file_entry(path: Path) -> FileEntry:
+    """What a manifest says of the file at ``path``."""
+    return FileEntry(size=path.stat().st_size, sha256=file_digest(path))
+
+
 def altered_file(path: Path, name: str, entry: FileEntry) -> Damage | None:
     """That a file has another size or digest than the manifest says; None if it has not."""
-    found = FileEntry(size=(path / name).stat().st_size, sha256=file_digest(path / name))
+    found = file_entry(path / name)
     if found == entry:
         return None
     return Damage(
