@@ -11,7 +11,6 @@ from vcrt.records.policy_view import (
     LARGE_POOL,
     LARGEST_POOL,
     POINTER_POOL,
-    Distractor,
     PointerRelation,
     PolicyRecord,
     pointer_pool,
@@ -83,7 +82,7 @@ def test_distractors_come_from_the_pool_of_their_record():
         for end in (d.first, d.second)
     }
     assert found == set(range(16, 32))
-    far = Distractor(40, 63, "precedes")
+    far = PointerRelation(40, 63, "precedes")
     assert record(33, distractors=(far,)).distractors == (far,)
     with pytest.raises(MalformedInputError, match="not the record's own"):
         record(32, distractors=(far,))

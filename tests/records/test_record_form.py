@@ -28,7 +28,6 @@ from vcrt.randomness import generator
 from vcrt.records.anonymise import anonymise, supervise
 from vcrt.records.dataset import load_items, open_dataset, read_policy_records
 from vcrt.records.policy_view import (
-    Distractor,
     PointerRelation,
     PolicyRecord,
     record_from_json,
@@ -187,7 +186,7 @@ RECORD = PolicyRecord(
     record_id="09af",
     pointers=(1, 3, 4, 6),
     relations=(PointerRelation(0, 3, "precedes"), PointerRelation(2, 1, "conflicts")),
-    distractors=(Distractor(5, 2, "conflicts"), Distractor(7, 0, "precedes")),
+    distractors=(PointerRelation(5, 2, "conflicts"), PointerRelation(7, 0, "precedes")),
 )
 
 

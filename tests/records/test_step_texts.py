@@ -27,6 +27,7 @@ from vcrt.errors import (
     VcrtError,
 )
 from vcrt.randomness import generator
+from vcrt.records.anonymise import step_texts
 from vcrt.records.dataset import load_items, read_audit, read_policy_records
 from vcrt.records.policy_view import (
     MAX_TEXT,
@@ -37,7 +38,6 @@ from vcrt.records.policy_view import (
     render,
 )
 from vcrt.records.record_form import RecordForm
-from vcrt.records.step_texts import step_texts
 from vcrt_research.anonymity.material import read_probed_records
 from vcrt_train.report.native_words import native_words
 

@@ -23,7 +23,7 @@ from vcrt.errors import DatasetError, DisagreementError, VerifierFailure
 from vcrt.printable import counted
 from vcrt.processes import Backend, in_fresh_processes
 from vcrt.progress import SILENT, Progress
-from vcrt.records.anonymise import anonymise
+from vcrt.records.anonymise import NO_TEXTS, anonymise, step_texts
 from vcrt.records.audit import AUDIT_COLUMNS, audit_row, episode_of_json
 from vcrt.records.dataset import (
     Dataset,
@@ -35,7 +35,6 @@ from vcrt.records.dataset import (
 from vcrt.records.manifest import Agreement, GuardsOf, full_agreement, policy_name
 from vcrt.records.policy_view import PolicyRecord
 from vcrt.records.record_form import RecordForm
-from vcrt.records.step_texts import NO_TEXTS, step_texts
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,11 +28,11 @@ from vcrt.certification.store import (
 )
 from vcrt.environments.isolation import ask
 from vcrt.errors import UncertifiableError, VcrtError
-from vcrt.hashing import file_digest, json_digest
+from vcrt.hashing import json_digest
 from vcrt.partial_orders import num_contexts_of_pairs
 from vcrt.processes import Backend
 from vcrt.progress import SILENT, Progress
-from vcrt.records.anonymise import anonymise
+from vcrt.records.anonymise import NO_TEXTS, StepTexts, anonymise, step_texts
 from vcrt.records.audit import audit_row
 from vcrt.records.dataset import (
     Dataset,
@@ -45,11 +45,11 @@ from vcrt.records.manifest import (
     MANIFEST,
     CheckCounts,
     EvidenceCounts,
-    FileEntry,
     LengthCounts,
     Manifest,
     SchemaCounts,
     audit_name,
+    file_entry,
     model_bytes,
     policy_name,
 )
@@ -57,7 +57,6 @@ from vcrt.records.record_form import PLAIN_FORM, RecordForm, usual_form
 from vcrt.records.rows import write_rows
 from vcrt.records.sealing.leaves import Leaf, leaf_of, row_digest
 from vcrt.records.sealing.seal import write_seal
-from vcrt.records.step_texts import NO_TEXTS, StepTexts, step_texts
 from vcrt.storage import (
     make_directory,
     publish_directory,
@@ -156,10 +155,7 @@ def freeze(
     factories: Mapping[str, EnvironmentFactory] | None = None,
 ) -> Dataset:
     """Write a new dataset directory and publish it by one rename; raises :class:`VcrtError` if it exists."""
-
-    def fill(directory: Path) -> None:
-        _fill(config, certified, directory, form, factories)
-
+    fill = partial(_fill, config=config, certified=certified, form=form, factories=factories)
     publish_directory(path, fill, VcrtError)
     return open_dataset(path)
 
@@ -174,21 +170,17 @@ class _Written:
 
 
 def _fill(
+    directory: Path,
     config: CertificationConfig,
     certified: Sequence[CertifiedSchema],
-    directory: Path,
     form: RecordForm,
     factories: Mapping[str, EnvironmentFactory] | None,
 ) -> None:
     if not any(schema.num_episodes for schema in certified):
+        kinds = Counter(exclusion.kind for schema in certified for exclusion in schema.exclusions)
         raise UncertifiableError(
             "no episode was certified, so there is nothing to freeze",
-            found=", ".join(
-                f"{kind}: {count}"
-                for kind, count in Counter(
-                    exclusion.kind for schema in certified for exclusion in schema.exclusions
-                ).items()
-            ),
+            found=", ".join(f"{kind}: {count}" for kind, count in kinds.items()),
             expected="at least one certified episode",
         )
     (directory / "audit").mkdir()
@@ -222,12 +214,7 @@ def _fill(
         versions={schema.environment: schema.versions.to_json() for schema in certified},
         content=dict(sorted(content.items())),
         root_hash="",
-        files={
-            name: FileEntry(
-                size=(directory / name).stat().st_size, sha256=file_digest(directory / name)
-            )
-            for name in sorted(content)
-        },
+        files={name: file_entry(directory / name) for name in sorted(content)},
     )
     sealed = manifest.model_copy(update={"root_hash": manifest.computed_root_hash()})
     write_file(directory / MANIFEST, model_bytes(sealed))
@@ -262,15 +249,8 @@ def _audit_rows(
                 evidence.append(_evidence_counts(episode))
             row, policy = audit_row(episode, anonymised), policy_row(anonymised.record)
             written.policy.append(policy)
-            written.leaves.append(
-                leaf_of(
-                    schema.environment,
-                    row,
-                    row_digest(policy),
-                    config.preset,
-                    audit=row_digest(row),
-                )
-            )
+            digests = {"policy": row_digest(policy), "audit": row_digest(row)}
+            written.leaves.append(leaf_of(schema.environment, row, config.preset, **digests))
             yield row
         exclusions = Counter(exclusion.kind for exclusion in schema.exclusions)
         written.counts[schema.schema] = SchemaCounts(
@@ -333,13 +313,9 @@ def _evidence_counts(episode: CertifiedEpisode) -> EvidenceCounts:
 
 
 def _all_counts(evidence: Sequence[EvidenceCounts]) -> EvidenceCounts:
-    return EvidenceCounts(
-        sequences=sum(one.sequences for one in evidence),
-        complete=sum(one.complete for one in evidence),
-        replayed=sum(one.replayed for one in evidence),
-        contexts=_total([one.contexts for one in evidence]),
-        classes=sum(one.classes for one in evidence),
-    )
+    names = EvidenceCounts.model_fields
+    sums = {name: _total([getattr(one, name) for one in evidence]) for name in names}
+    return EvidenceCounts.model_validate(sums)
 
 
 def _total(numbers: Sequence[int | None]) -> int | None:
@@ -359,14 +335,13 @@ def _conformance_counts(
             checkers.setdefault(checker, Counter()).update(opinion)
     return {
         environment: {
-            checker: CheckCounts.model_validate(
-                {
-                    **counts,
-                    "disagreement_rate": (counts["checked"] - counts["agreed"])
-                    / max(counts["checked"], 1),
-                }
-            )
-            for checker, counts in sorted(checkers.items())
+            checker: _check_counts(counts) for checker, counts in sorted(checkers.items())
         }
         for environment, checkers in totals.items()
     }
+
+
+def _check_counts(counts: Counter[str]) -> CheckCounts:
+    checked = counts["checked"]
+    rate = (checked - counts["agreed"]) / max(checked, 1)
+    return CheckCounts.model_validate({**counts, "disagreement_rate": rate})

@@ -345,7 +345,7 @@ class Damage:
 
 
 def kinds_of_entries(path: Path) -> dict[str, str]:
-    """Every entry below ``path`` by its name within it: ``file``, ``directory``, ``link`` or ``special``.
+    """Every entry below ``path`` by its name within it: ``file``, ``directory``, ``symbolic link`` or ``special file``.
 
     No link is followed. What a killed write of one of a dataset's own files left is passed over; nothing ever reads it.
     """
@@ -362,11 +362,11 @@ def kinds_of_entries(path: Path) -> dict[str, str]:
                 if name.startswith(unfinished):
                     continue
                 if entry.is_symlink():
-                    found[name] = "link"
+                    found[name] = "symbolic link"
                 elif entry.is_dir():
                     found[name] = "directory"
                 else:
-                    found[name] = "file" if entry.is_file() else "special"
+                    found[name] = "file" if entry.is_file() else "special file"
     return dict(sorted(found.items()))
 
 
@@ -386,9 +386,14 @@ def foreign_entries(kinds: dict[str, str], expected: Iterable[str]) -> Iterator[
         yield Damage(what="a file of the dataset is missing", place=name)
 
 
+def file_entry(path: Path) -> FileEntry:
+    """What a manifest says of the file at ``path``."""
+    return FileEntry(size=path.stat().st_size, sha256=file_digest(path))
+
+
 def altered_file(path: Path, name: str, entry: FileEntry) -> Damage | None:
     """That a file has another size or digest than the manifest says; None if it has not."""
-    found = FileEntry(size=(path / name).stat().st_size, sha256=file_digest(path / name))
+    found = file_entry(path / name)
     if found == entry:
         return None
     return Damage(

@@ -10,7 +10,7 @@ Not covered: text for language models with a tokenizer of their own (see :mod:`v
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias, cast
 
@@ -82,16 +82,10 @@ def pointer_pool(num_operations: int) -> int:
 
 @dataclass(frozen=True, order=True, slots=True)
 class PointerRelation:
-    """A typed relation between two slots; for ``precedes`` and ``conflicts`` the first stands before the second."""
+    """A typed relation between two slots; for ``precedes`` and ``conflicts`` the first stands before the second.
 
-    first: int
-    second: int
-    kind: RelationType
-
-
-@dataclass(frozen=True, order=True, slots=True)
-class Distractor:
-    """A typed relation between two pointers of operations that do not occur; it says nothing about those that do."""
+    As a distractor it is between two pointers of operations that do not occur, and says nothing about those that do.
+    """
 
     first: int
     second: int
@@ -112,7 +106,7 @@ class PolicyRecord:
     record_id: str
     pointers: tuple[int, ...]
     relations: tuple[PointerRelation, ...]
-    distractors: tuple[Distractor, ...] = ()
+    distractors: tuple[PointerRelation, ...] = ()
     pool: int = 0
     task: str = ""
     steps: tuple[str, ...] = ()
@@ -140,16 +134,19 @@ class PolicyRecord:
                 found=str(self.pointers),
                 expected=f"0 to {pool - 1}",
             )
-        slots = range(len(self.pointers))
-        for relation in self.relations:
-            if relation.first == relation.second or not {relation.first, relation.second} <= set(
-                slots
-            ):
-                raise MalformedInputError(
-                    "a relation names a slot that does not exist", where=where, found=str(relation)
-                )
-            _require_kind(relation.kind, where)
-        _require_distractors(self.distractors, self.pointers, pool, where)
+        slots, others = range(len(self.pointers)), set(range(pool)) - set(self.pointers)
+        _require_relations(self.relations, set(slots), "the record's slots", where)
+        _require_relations(
+            self.distractors, others, "the pointers that are not the record's own", where
+        )
+        joined = {frozenset((d.first, d.second)) for d in self.distractors}
+        if len(joined) != len(self.distractors) or len(self.distractors) > MAX_DISTRACTORS:
+            raise MalformedInputError(
+                "too many distractors, or two for one pair",
+                where=where,
+                found=str(self.distractors),
+                expected=f"at most {MAX_DISTRACTORS}, each for a pair of its own",
+            )
         _require_texts(self, where)
 
     @property
@@ -206,38 +203,25 @@ def _require_texts(record: PolicyRecord, where: str) -> None:
         )
 
 
-def _require_kind(kind: str, where: str) -> None:
-    if kind not in RELATION_TOKENS:
-        raise MalformedInputError(
-            "unknown relation type",
-            where=where,
-            found=kind,
-            expected=f"one of {', '.join(RELATION_TOKENS)}",
-        )
-
-
-def _require_distractors(
-    distractors: Sequence[Distractor], pointers: Sequence[int], pool: int, where: str
+def _require_relations(
+    relations: Iterable[PointerRelation], places: Collection[int], of_what: str, where: str
 ) -> None:
-    others = set(range(pool)) - set(pointers)
-    for distractor in distractors:
-        _require_kind(distractor.kind, where)
-        ends = {distractor.first, distractor.second}
-        if len(ends) != 2 or not ends <= others:
+    for relation in relations:
+        if relation.kind not in RELATION_TOKENS:
             raise MalformedInputError(
-                "a distractor must join two pointers that are not the record's own",
+                "unknown relation type",
                 where=where,
-                found=str(distractor),
-                expected=f"two of {', '.join(map(str, sorted(others)))}",
+                found=relation.kind,
+                expected=f"one of {', '.join(RELATION_TOKENS)}",
             )
-    joined = {frozenset((d.first, d.second)) for d in distractors}
-    if len(joined) != len(distractors) or len(distractors) > MAX_DISTRACTORS:
-        raise MalformedInputError(
-            "too many distractors, or two for one pair",
-            where=where,
-            found=str(distractors),
-            expected=f"at most {MAX_DISTRACTORS}, each for a pair of its own",
-        )
+        ends = {relation.first, relation.second}
+        if len(ends) != 2 or not ends <= set(places):
+            raise MalformedInputError(
+                f"a relation must join two of {of_what}",
+                where=where,
+                found=str(relation),
+                expected=f"two of {', '.join(map(str, sorted(places)))}",
+            )
 
 
 #: JSON has lists alone; what kinds there are, the record itself says.
@@ -268,12 +252,8 @@ def record_from_json(value: object) -> PolicyRecord:
     record = PolicyRecord(
         record_id=form.record_id,
         pointers=tuple(form.pointers),
-        relations=tuple(
-            PointerRelation(a, b, cast(RelationType, kind)) for a, b, kind in form.relations
-        ),
-        distractors=tuple(
-            Distractor(a, b, cast(RelationType, kind)) for a, b, kind in form.distractors or ()
-        ),
+        relations=_relations_of(form.relations),
+        distractors=_relations_of(form.distractors or ()),
         pool=form.pool or 0,
         task=form.task or "",
         steps=tuple(form.steps or ()),
@@ -281,6 +261,11 @@ def record_from_json(value: object) -> PolicyRecord:
     if form.model_dump(exclude_unset=True).keys() != record.to_json().keys():
         raise _not_a_record("a field that is left out where it says nothing")
     return record
+
+
+def _relations_of(triples: Iterable[tuple[int, int, str]]) -> tuple[PointerRelation, ...]:
+    # What kind it is, the record itself checks.
+    return tuple(PointerRelation(a, b, cast(RelationType, kind)) for a, b, kind in triples)
 
 
 def _not_a_record(found: str) -> MalformedInputError:
@@ -295,12 +280,11 @@ def _not_a_record(found: str) -> MalformedInputError:
 def record_of_json(text: str, where: str) -> PolicyRecord:
     """The record in a row's text; raises :class:`MalformedInputError`."""
     try:
-        value = json.loads(text)
+        return record_from_json(json.loads(text))
+    except MalformedInputError:
+        raise
     except (ValueError, RecursionError) as error:
-        raise MalformedInputError(
-            "not a policy record", where=where, found=str(error)[:300], expected="JSON"
-        ) from error
-    return record_from_json(value)
+        raise _not_a_record(str(error)[:300]).at(where) from error
 
 
 def render(
@@ -322,7 +306,7 @@ def render(
         )
     slots = list(range(record.num_operations))
     own = record.pointers
-    relations = [Distractor(own[r.first], own[r.second], r.kind) for r in record.relations]
+    relations = [PointerRelation(own[r.first], own[r.second], r.kind) for r in record.relations]
     statements: list[tuple[int, str, int]] = []
     for relation in (*relations, *record.distractors):
         forward, backward = RELATION_TOKENS[relation.kind]
@@ -376,12 +360,5 @@ def vocabulary(num_pointers: int = POINTER_POOL) -> tuple[str, ...]:
     The tokens of fewer pointers are the first ones of those of more.
     """
     relation_tokens: Sequence[str] = sorted({t for pair in RELATION_TOKENS.values() for t in pair})
-    return (
-        BEGIN,
-        POINTERS,
-        RELATIONS,
-        SEPARATOR,
-        ANSWER,
-        *relation_tokens,
-        *POINTER_TOKENS[:num_pointers],
-    )
+    structure = (BEGIN, POINTERS, RELATIONS, SEPARATOR, ANSWER)
+    return (*structure, *relation_tokens, *POINTER_TOKENS[:num_pointers])

@@ -21,7 +21,7 @@ from vcrt.printable import counted
 from vcrt.records.policy_view import (
     LARGE_POOL,
     MAX_DISTRACTORS,
-    Distractor,
+    PointerRelation,
     RelationType,
     pointer_pool,
 )
@@ -95,7 +95,7 @@ class RecordForm(ClosedModel):
 
     def draw_distractors(
         self, own: Sequence[int], draw: np.random.Generator
-    ) -> tuple[Distractor, ...]:
+    ) -> tuple[PointerRelation, ...]:
         """Relations of the kinds that the record has, among the pointers of the pool that are not ``own``.
 
         They never form a cycle, and depend on ``own`` and the draw alone. Raises :class:`MalformedInputError` if too
@@ -121,7 +121,7 @@ class RecordForm(ClosedModel):
         for place in chosen:
             kind = kinds[int(draw.integers(len(kinds)))]
             first, second = sorted(pairs[place]) if kind == "commutes" else pairs[place]
-            found.append(Distractor(first, second, kind))
+            found.append(PointerRelation(first, second, kind))
         return tuple(sorted(found))
 
     @property

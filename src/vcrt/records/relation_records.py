@@ -58,8 +58,19 @@ class RelationRecord:
         _require_operations(self.operations)
         pairs: set[frozenset[int]] = set()
         for relation in self.relations:
-            self._require_relation(relation, pairs)
-            pairs.add(frozenset((relation.first, relation.second)))
+            pair = frozenset((relation.first, relation.second))
+            first, second = self.operations[relation.first], self.operations[relation.second]
+            found = f"{first!r}, {second!r}, {str(relation.kind)[:MAX_NAME]!r}"
+            if relation.kind not in RELATION_TOKENS:
+                expected = f"one of {', '.join(RELATION_TOKENS)}"
+                raise MalformedInputError(
+                    "unknown kind of relation", found=found, expected=expected
+                )
+            if len(pair) == 1:
+                raise MalformedInputError("a relation of an operation with itself", found=found)
+            if pair in pairs:
+                raise MalformedInputError("two relations for one pair", found=found)
+            pairs.add(pair)
         cycle = cycle_of(len(self.operations), directed(self.relations))
         if cycle:
             names = (repr(self.operations[place]) for place in sorted(set(cycle)))
@@ -67,24 +78,6 @@ class RelationRecord:
                 "the relations contain a cycle, so no order keeps them all",
                 found=f"a cycle through {', '.join(names)}",
                 expected="precedes and conflicts that some order keeps",
-            )
-
-    def _require_relation(self, relation: OperationRelation, earlier: set[frozenset[int]]) -> None:
-        ends = (self.operations[relation.first], self.operations[relation.second])
-        found = f"{ends[0]!r}, {ends[1]!r}, {str(relation.kind)[:MAX_NAME]!r}"
-        if relation.kind not in RELATION_TOKENS:
-            raise MalformedInputError(
-                "unknown kind of relation",
-                found=found,
-                expected=f"one of {', '.join(RELATION_TOKENS)}",
-            )
-        if relation.first == relation.second:
-            raise MalformedInputError(
-                "a relation of an operation with itself", found=found, expected="two operations"
-            )
-        if frozenset((relation.first, relation.second)) in earlier:
-            raise MalformedInputError(
-                "two relations for one pair", found=found, expected="one, in one direction"
             )
 
     @property
@@ -181,18 +174,12 @@ def read_relation_record(data: bytes, where: str, *, theorem: str | None = None)
         )
     try:
         if is_lifted:
-            return _from_lifted(value, where, theorem)
+            return _from_theorem(_chosen(_theorems(value, where), theorem, where))
         if isinstance(value, dict) and "format" in value:
             return _from_certificate(value, Path(where))
-        return _from_hand(value, where)
+        return _from_hand(_validated(_ByHand, value, where))
     except MalformedInputError as error:
-        raise MalformedInputError(
-            error.what,
-            where=error.where or where,
-            found=error.found,
-            expected=error.expected,
-            remedy=error.remedy,
-        ) from error
+        raise error.at(error.where or where) from error
 
 
 def _from_certificate(value: dict[str, Any], path: Path) -> RelationRecord:
@@ -201,32 +188,25 @@ def _from_certificate(value: dict[str, Any], path: Path) -> RelationRecord:
     return RelationRecord(operations=names, relations=tuple(sorted(certified.relations)))
 
 
-def _from_hand(value: Any, where: str) -> RelationRecord:
-    """Read a record as a user writes it. Raises :class:`MalformedInputError`."""
-    given = _validated(_ByHand, value, where)
+def _from_hand(given: _ByHand) -> RelationRecord:
     _require_operations(given.operations)
     places = {name: place for place, name in enumerate(given.operations)}
-    relations = []
-    for first, second, kind in given.relations:
-        for name in (first, second):
-            if name not in places:
-                raise MalformedInputError(
-                    "a relation names an operation that is not there",
-                    found=repr(name[:MAX_NAME]),
-                    expected=f"one of {', '.join(map(repr, places))}",
-                )
-        # What kind it is, the record itself checks.
-        kept = cast(RelationType, kind)
-        relations.append(OperationRelation(places[first], places[second], kept))
-    return RelationRecord(operations=tuple(given.operations), relations=tuple(sorted(relations)))
+    for name in (end for first, second, _ in given.relations for end in (first, second)):
+        if name not in places:
+            raise MalformedInputError(
+                "a relation names an operation that is not there",
+                found=repr(name[:MAX_NAME]),
+                expected=f"one of {', '.join(map(repr, places))}",
+            )
+    return _record(
+        given.operations, [(places[a], places[b], kind) for a, b, kind in given.relations]
+    )
 
 
-def _from_lifted(value: Any, where: str, theorem: str | None) -> RelationRecord:
-    """Read a list of lifted files or one theorem; ``theorem`` chooses one of several.
-
-    Raises :class:`MalformedInputError`, and :class:`UnknownNameError` for a theorem that is not there.
-    """
-    return _from_theorem(_chosen(_theorems(value, where), theorem, where))
+def _record(operations: Iterable[str], relations: Iterable[tuple[int, int, str]]) -> RelationRecord:
+    # What kinds there are, the record itself checks.
+    kept = (OperationRelation(a, b, cast(RelationType, kind)) for a, b, kind in relations)
+    return RelationRecord(operations=tuple(operations), relations=tuple(sorted(kept)))
 
 
 def _theorems(value: Any, where: str) -> list[_Theorem]:
@@ -256,7 +236,7 @@ def _chosen(theorems: Sequence[_Theorem], name: str | None, where: str) -> _Theo
 def _from_theorem(theorem: _Theorem) -> RelationRecord:
     names = [step.label for step in theorem.steps]
     _require_operations(names)
-    relations = []
+    relations, uncertified = [], []
     for pair in theorem.pairs:
         ends = (pair.first, pair.second)
         if not all(0 <= end < len(names) for end in ends) or pair.before not in (None, *ends):
@@ -272,18 +252,18 @@ def _from_theorem(theorem: _Theorem) -> RelationRecord:
                 expected=f"one of {', '.join(RELATION_TOKENS)}",
                 remedy="a policy is asked about relations that hold in every context",
             )
-        if pair.relation != "uncertified":
-            kept = cast(RelationType, pair.relation)
-            relations.append(OperationRelation(first, second, kept))
-    record = RelationRecord(operations=tuple(names), relations=tuple(sorted(relations)))
+        if pair.relation == "uncertified":
+            uncertified.append(ends)
+        else:
+            relations.append((first, second, pair.relation))
+    record = _record(names, relations)
     closure = PartialOrder.of(len(names), directed(record.relations)).pairs
-    for pair in theorem.pairs:
-        ends = (pair.first, pair.second)
-        if pair.relation == "uncertified" and ends not in closure and ends[::-1] not in closure:
+    for first, second in uncertified:
+        if (first, second) not in closure and (second, first) not in closure:
             raise MalformedInputError(
                 "a pair about which nothing is certified",
                 where=theorem.name,
-                found=f"{names[pair.first]!r} and {names[pair.second]!r}",
+                found=f"{names[first]!r} and {names[second]!r}",
                 expected="a relation, or an order that follows from other relations",
             )
     return record

@@ -228,7 +228,7 @@ def test_a_leaf_has_the_digest_of_the_certificate_that_show_prints(frozen):
     preset = frozen.manifest.preset
     for row in read_audit(frozen, "toy"):
         document = certificate_document(certified_from_row(row, preset), preset)
-        leaf = leaf_of("toy", row, "", preset, audit=row_digest(row))
+        leaf = leaf_of("toy", row, preset, policy="", audit=row_digest(row))
         assert leaf.certificate == document["sha256"]
 
 

@@ -23,7 +23,6 @@ from vcrt.records.policy_view import (
     RELATION_TOKENS,
     RELATIONS,
     SEPARATOR,
-    Distractor,
     PointerRelation,
     PolicyRecord,
     pointer_pool,
@@ -65,7 +64,7 @@ def records(draw):
         record_id="never rendered",
         pointers=tuple(sorted(mixed[:size])),
         relations=tuple(sorted(drawn(PointerRelation, pair) for pair in pairs)),
-        distractors=tuple(sorted(drawn(Distractor, pair) for pair in joined)),
+        distractors=tuple(sorted(drawn(PointerRelation, pair) for pair in joined)),
     )
 
 
@@ -158,7 +157,7 @@ def test_a_text_in_words():
         record_id="never rendered",
         pointers=(1, 4, 7),
         relations=(PointerRelation(0, 1, "commutes"), PointerRelation(2, 0, "precedes")),
-        distractors=(Distractor(0, 2, "conflicts"),),
+        distractors=(PointerRelation(0, 2, "conflicts"),),
     )
     encode = encoder(byte_level_tokenizer(), relation_names="words")
     shown = encode.form.tokenizer.decode(

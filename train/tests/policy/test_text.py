@@ -17,7 +17,6 @@ from vcrt.randomness import generator
 from vcrt.records.policy_view import (
     POINTER_POOL,
     POINTER_TOKENS,
-    Distractor,
     PointerRelation,
     PolicyRecord,
     render,
@@ -30,7 +29,7 @@ RECORD = PolicyRecord(
     record_id="never rendered",
     pointers=(1, 4, 7),
     relations=(PointerRelation(0, 1, "commutes"), PointerRelation(2, 0, "precedes")),
-    distractors=(Distractor(0, 2, "conflicts"),),
+    distractors=(PointerRelation(0, 2, "conflicts"),),
 )
 
 

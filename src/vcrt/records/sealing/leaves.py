@@ -57,7 +57,7 @@ class Leaf:
 
 
 def leaf_of(
-    environment: str, audit_row: Mapping[str, str], policy: str, preset: Preset, *, audit: str
+    environment: str, audit_row: Mapping[str, str], preset: Preset, *, policy: str, audit: str
 ) -> Leaf:
     """The leaf of an audit row; ``policy`` and ``audit`` are the digests of its policy row and of the row itself."""
     return Leaf(
@@ -150,7 +150,13 @@ def derived_leaves(path: Path, manifest: Manifest) -> list[Leaf]:
         _require_pairs(audit, [row for _, row in rows], [row for _, row in records])
         of_record = {row["record_id"]: digest for digest, row in records}
         leaves += [
-            leaf_of(environment, row, of_record[row["record_id"]], manifest.preset, audit=digest)
+            leaf_of(
+                environment,
+                row,
+                manifest.preset,
+                policy=of_record[row["record_id"]],
+                audit=digest,
+            )
             for digest, row in rows
         ]
     return leaves
