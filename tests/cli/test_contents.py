@@ -58,6 +58,14 @@ def test_a_group_shows_its_parts(capsys):
     assert "did you mean 'clrs'?" in refused(capsys, "lift", "clsr", "bellman_ford")
 
 
+def test_options_that_do_not_go_together_are_refused_before_anything_runs(capsys):
+    episode = "clrs/bellman_ford/7"
+    said = refused(capsys, "schedule", episode, "--dataset", "data", "--environment", "shop.py:S")
+    assert "no sealed evidence" in said
+    said = refused(capsys, "show", episode, "--brief", "--pair", "0", "1")
+    assert "one of --brief, --full, --json and --pair" in said
+
+
 #: Options of the shell that its commands take and their functions do not, by reason: everything else is declared once,
 #: by the public function itself. An adapter is a function for the shell alone.
 ADAPTERS = {
@@ -83,7 +91,8 @@ def test_a_command_is_its_function(name):
     options = inspect.signature(in_the_shell(command)).parameters
     assert set(parameters) - set(options) <= PYTHON_ALONE | {"settings"}
     for option in set(parameters) & set(options):
-        assert options[option].default == parameters[option].default
+        given, own = options[option].default, parameters[option].default
+        assert given == (Path(own) if isinstance(given, Path) else own)
 
 
 @pytest.mark.parametrize("name", SINGLE)

@@ -154,7 +154,9 @@ def test_a_package_that_cannot_be_imported_keeps_nothing_else_from_working(
         assert "not_there_at_all" in said
         assert "our_till" in said
         assert "pip install --force-reinstall our_till" in said or "uninstall" in said
-    assert "schedule" in run(capsys, "--help")[1]
+    page = run(capsys, "--help")[1]
+    assert "schedule" in page
+    assert "our_till cannot be loaded: vcrt doctor says why" in page
     assert "Logs" in run(capsys, "lift", "log", "--help")[1]
     found = doctor()
     for subject, lines in (("till", 1), ("our_till", 2)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, is_dataclass
 from functools import partial
 from importlib import import_module
@@ -55,6 +55,7 @@ class Command:
         asks_verifier: Whether it takes ``--verifier-timeout``.
         quick: Whether it usually ends at once, or the option with which it does: progress then waits a moment, and goes
             to the standard error.
+        tells: Whether a function without ``progress`` says what it does on the way.
         prepare: A function that gives the command for the arguments of one call, in place of the command as it is.
         public: The public functions that do the same, where ``function`` is an adapter.
         kept: What an interrupted command leaves beside its output: the folder's ending, and what is in it.
@@ -69,6 +70,7 @@ class Command:
     one_of: tuple[str, ...] = ()
     asks_verifier: bool = False
     quick: bool | str = False
+    tells: bool = False
     prepare: str | None = None
     public: str | None = None
     kept: tuple[str, str] | None = None
@@ -160,7 +162,7 @@ def in_the_shell(command: Command, arguments: Sequence[str] = ()) -> Callable[..
             function(**asked)
             return
         quick = bool(given[command.quick] if isinstance(command.quick, str) else command.quick)
-        with _told(function, quick=quick, aside=bool(given.get("json"))) as progress:
+        with _told(command, function, quick=quick, aside=bool(given.get("json"))) as progress:
             found = function(**asked, **progress)
             # What comes one by one is shown as it comes.
             if isinstance(found, Iterator):
@@ -177,15 +179,18 @@ def _show(view: Function, found: Any, given: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def _told(function: Function, *, quick: bool, aside: bool) -> Iterator[dict[str, Any]]:
+def _told(
+    command: Command, function: Function, *, quick: bool, aside: bool
+) -> Iterator[dict[str, Any]]:
     """Gives the function's ``progress``, if it takes any, and shows it with what is told on the way."""
     from vcrt.cli.options import plain_console
-    from vcrt.cli.progress import PATIENCE, showing_progress
+    from vcrt.cli.progress import PATIENCE, showing_progress, telling
 
-    if "progress" not in inspect.signature(function).parameters:
-        yield {}
-        return
     console = plain_console(aside=aside or quick)
+    if "progress" not in inspect.signature(function).parameters:
+        with telling(console) if command.tells else nullcontext():
+            yield {}
+        return
     with showing_progress(console, after=PATIENCE if quick else 0.0) as progress:
         yield {"progress": progress}
 
@@ -205,7 +210,9 @@ def _options(function: Function) -> Options:
     for name, parameter in inspect.signature(function).parameters.items():
         kind = hints[name] if is_dataclass(hints[name]) else shell_type(hints[name])
         if kind is not None:
-            found[name] = (kind, parameter.default)
+            default = parameter.default
+            is_path = kind is Path and isinstance(default, str)
+            found[name] = (kind, Path(default) if is_path else default)
     return found
 
 
@@ -232,7 +239,7 @@ class _Known(dict[str, Any]):
     def __init__(self, function: Function) -> None:
         import builtins
 
-        super().__init__({**vars(builtins), **getattr(function, "__globals__", {})})
+        super().__init__({**vars(builtins), **getattr(inspect.unwrap(function), "__globals__", {})})
 
     def __missing__(self, name: str) -> type:
         return _PythonAlone

@@ -433,3 +433,5 @@ def unknown_setting(name: str, where: str | None = None) -> UnknownNameError:
 
 #: The library's settings.
 DEFAULTS = RunConfig()
+#: How many prompts an evaluation scores in one pass.
+EVALUATED_AT_A_TIME = 64

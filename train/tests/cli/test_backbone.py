@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import sys
@@ -156,9 +157,12 @@ def test_what_is_said_to_come_next_trains_adapters(monkeypatch, name, said, rate
     line = _next(name)
     assert line == f"next: vcrt plan DATASET --output EXPERIMENT {said}"
     seen = []
-    monkeypatch.setattr(
-        vcrt_train, "plan", lambda *_, **asked: sys.exit(seen.append(asked["config"]))
-    )
+
+    @functools.wraps(vcrt_train.plan)
+    def planned(**asked):
+        sys.exit(seen.append(asked["config"]))
+
+    monkeypatch.setattr(vcrt_train, "plan", planned)
     with pytest.raises(SystemExit):
         main(line.split()[2:])
     (found,) = seen

@@ -1,10 +1,14 @@
-"""Choose settings, plan, train, evaluate once, report, and ask what was trained."""
+"""Choose settings, plan, train, evaluate once, report, and ask what was trained.
+
+The signatures are those of commands: what needs PyTorch is imported when a function is called.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vcrt.errors import MalformedInputError, RunError, VcrtError
 from vcrt.hashing import Json
@@ -13,19 +17,15 @@ from vcrt.progress import SILENT, Progress
 from vcrt.records.dataset import Dataset, open_dataset
 from vcrt.records.relation_records import RelationRecord, read_relation_record
 from vcrt.storage import require_new
-from vcrt_train.config import DEFAULTS, MemoryConfig, RunConfig
-from vcrt_train.policy.backbone import device_of
-from vcrt_train.policy.reference import BackboneReference
-from vcrt_train.protocol import decision, evaluation, planned_training
-from vcrt_train.protocol.decision import Decision, Policy, chosen_run, frozen_policy, load_policy
-from vcrt_train.protocol.evaluation import PROMPTS_AT_A_TIME
-from vcrt_train.protocol.experiment import Experiment, create_experiment, open_experiment
-from vcrt_train.protocol.planning import chosen_reference, frozen_plan
-from vcrt_train.protocol.scores import Scores
-from vcrt_train.protocol.search import LEARNING_RATE, RANGES, Search, read_search, require_not_given
-from vcrt_train.protocol.trials import run_search
-from vcrt_train.training.distributed import launched_group
-from vcrt_train.training.methods import METHODS, Method
+from vcrt_train.config import DEFAULTS, EVALUATED_AT_A_TIME, MemoryConfig, RunConfig
+
+if TYPE_CHECKING:
+    from vcrt_train.policy.reference import BackboneReference
+    from vcrt_train.protocol.decision import Decision, Policy
+    from vcrt_train.protocol.experiment import Experiment
+    from vcrt_train.protocol.scores import Scores
+    from vcrt_train.protocol.search import Search
+    from vcrt_train.training.methods import Method
 
 
 def search(
@@ -40,13 +40,29 @@ def search(
     jobs: int | None = None,
     progress: Progress = SILENT,
 ) -> Search:
-    """Search for hyper-parameters on source items alone, and keep what was found in a new file: ``vcrt search``.
+    """Search for hyper-parameters on source items only, with equal effort for every method and fold.
 
-    Each of ``methods`` gets so many ``trials`` on each fold; the first are the library's defaults. ``held_out`` are the
-    environments to hold out in turn, by default all. No file of the environment that a fold holds out is opened for it.
-    A search that was interrupted goes on when it is given again. Raises :class:`vcrt.errors.VcrtError` if ``output``
-    exists or the dataset was not verified.
+    A fold's trials train on a part of its source items and are scored on the rest; no file of the environment that it
+    holds out is opened for it. What was finished is kept in OUTPUT.trials until the search is whole; a search that
+    was interrupted goes on when it is given again.
+
+    Example: vcrt search runs/data --output runs/search.json --methods canonical-grpo vcrt
+
+    Args:
+        dataset: A verified dataset.
+        output: The new file that `vcrt plan --search` takes.
+        methods: Any of the names that `vcrt methods` lists.
+        held_out: Environments to hold out in turn; all of the dataset's if none is given.
+        trials: Settings tried for each method and fold; the first are the library's defaults.
+        config: All settings of a run; the plan must have the same, but may have more updates.
+        seed: Seed of everything; the plan must have the same.
+
+    Raises:
+        VcrtError: `output` exists, or the dataset was not verified.
     """
+    from vcrt_train.protocol.planning import chosen_reference
+    from vcrt_train.protocol.trials import run_search
+
     held_out = names_of(held_out)
     if not isinstance(dataset, Dataset):
         # The environment of a single fold is nobody's source; with more folds, each is one of another's.
@@ -81,17 +97,34 @@ def plan(
     jobs: int | None = None,
     progress: Progress = SILENT,
 ) -> Experiment:
-    """Freeze what will be run on a verified dataset, before anything is trained: ``vcrt plan``.
+    """Freeze what will be run on a dataset, before anything is trained.
 
-    ``methods`` are names that ``vcrt methods`` lists (by default those of ``search``, or Canonical-GRPO and VCRT),
-    ``held_out`` the environments to hold out in turn (by default those of ``search``, or all), ``runs`` the independent
-    runs of each method and fold, ``config`` their settings (:func:`vcrt_train.load_config` reads a file). ``also_test``
-    are further verified datasets, such as of longer records, on whose held-out environments finished runs are scored
-    too. ``check_search`` trials of the search are run again first, every other one of them a chosen one; without it the
-    plan and every report call the search unverified. ``experiment.plan.warnings`` says what makes a held-out
-    environment less than held out. Raises :class:`vcrt.errors.VcrtError` if ``output`` exists, a dataset was not
-    verified, or a trial comes out otherwise.
+    Example: vcrt plan runs/data --output runs/experiment --methods canonical-grpo vcrt no-anti
+
+    Args:
+        dataset: A verified dataset.
+        output: The new experiment's directory.
+        methods: Any of the names that `vcrt methods` lists; by default those of the search, or canonical-grpo and vcrt.
+        held_out: Environments to hold out in turn; by default those of the search, or all of the dataset's.
+        runs: Independent runs of each method and fold.
+        config: All settings of a run; in Python, :func:`vcrt_train.load_config` reads a file.
+        search: A file made by `vcrt search`: each method and fold gets the settings that it chose.
+        seed: Seed of everything.
+        also_test: Further verified datasets, such as of longer episodes: what a run holds out of them is scored too.
+        check_search: Run so many of the search's trials again, every other one among the chosen ones, and refuse a
+            search of which one comes out otherwise; without it the search is called unverified. Refused for a language
+            model on a GPU, where trials do not repeat bit for bit.
+
+    Returns:
+        The experiment; its ``plan.warnings`` say what makes a held-out environment less than held out.
+
+    Raises:
+        VcrtError: `output` exists, a dataset was not verified, or a trial comes out otherwise.
     """
+    from vcrt_train.protocol.experiment import create_experiment
+    from vcrt_train.protocol.planning import frozen_plan
+    from vcrt_train.protocol.search import LEARNING_RATE, RANGES, read_search, require_not_given
+
     found = None if search is None else read_search(Path(search))
     if found is not None:
         # The learning rate that a search started from, as that of a preset, is the same in the plan.
@@ -144,6 +177,9 @@ def train(
     Raises :class:`vcrt.errors.RunError` if dataset, backbone or code is not the planned one, and
     :class:`vcrt.errors.OutOfMemory`, with what would need less.
     """
+    from vcrt_train.protocol import planned_training
+    from vcrt_train.training.distributed import launched_group
+
     opened = as_experiment(experiment)
     planned = opened.plan.config.memory
     memory = MemoryConfig(
@@ -168,7 +204,7 @@ def evaluate(
     *,
     reopen_reason: str | None = None,
     jobs: int | None = None,
-    prompts_at_a_time: int = PROMPTS_AT_A_TIME,
+    prompts_at_a_time: int = EVALUATED_AT_A_TIME,
     progress: Progress = SILENT,
     other_code: str | None = None,
 ) -> Scores:
@@ -178,6 +214,8 @@ def evaluate(
     reason ``other_code`` to score with other source code of vcrt than was planned. Raises
     :class:`vcrt.errors.RunError` if a run is not finished or the folds were opened before.
     """
+    from vcrt_train.protocol import evaluation
+
     opened = as_experiment(experiment)
     return evaluation.evaluate(
         opened,
@@ -203,6 +241,8 @@ def trained_policy(
     makes its result less blind, and no report can show it. Raises :class:`vcrt.errors.RunError` and
     :class:`vcrt.errors.UnknownNameError`.
     """
+    from vcrt_train.protocol.decision import chosen_run, frozen_policy, load_policy
+
     opened = as_experiment(experiment)
     if frozen and update is not None:
         raise VcrtError(
@@ -228,6 +268,8 @@ def decide(
     and ``vcrt lift lean --json`` print, of whose theorems ``theorem`` is one. Orders in the answer are places in
     ``operations``. Raises :class:`vcrt.errors.MalformedInputError` for a record of another form.
     """
+    from vcrt_train.protocol import decision
+
     if not isinstance(record, RelationRecord):
         try:
             text = json.dumps(dict(record) if isinstance(record, Mapping) else record)
@@ -244,11 +286,15 @@ def names_of(given: Sequence[str] | str | None) -> tuple[str, ...]:
 
 def as_experiment(experiment: Experiment | str | Path) -> Experiment:
     """The experiment, opened if it was not."""
-    return experiment if isinstance(experiment, Experiment) else open_experiment(Path(experiment))
+    from vcrt_train.protocol.experiment import open_experiment
+
+    return open_experiment(Path(experiment)) if isinstance(experiment, (str, Path)) else experiment
 
 
 def jobs_on_device(backbone: BackboneReference, jobs: int | None) -> int:
     """As many worker processes as there are cores by default, but one where they would share a GPU."""
+    from vcrt_train.policy.backbone import device_of
+
     return num_jobs(1 if jobs is None and device_of(backbone) != "cpu" else jobs)
 
 
@@ -261,4 +307,6 @@ def methods() -> dict[str, Method]:
         >>> methods()["canonical-grpo"].terms
         ('policy_loss',)
     """
+    from vcrt_train.training.methods import METHODS
+
     return dict(METHODS)

@@ -34,12 +34,23 @@ def export(
     serialisation: Literal["sorted", "shuffled"] = "sorted",
     seed: int = 0,
 ) -> Exported:
-    """Write a verified dataset's records, with orbits, as a Parquet file for `datasets`: ``vcrt export``.
+    """Write a verified dataset's records, with orbits, as one Parquet file for the library `datasets`, and so for TRL.
 
-    Without ``environments`` it is those of all; no file of ``held_out`` is opened. ``form`` to
-    ``seed`` are those of :class:`vcrt_train.integrations.text.Rendering`; with ``chat``, a prompt is a user's message.
-    Raises :class:`vcrt.errors.UnavailableError` without ``datasets``, and :class:`vcrt.errors.VcrtError` if ``output``
-    exists.
+    Example: vcrt export runs/data --output runs/source.parquet --held-out lean
+
+    Args:
+        dataset: A directory made by `vcrt certify` and verified by `vcrt verify`.
+        output: The new file.
+        environments: Environments to export; all if none is given.
+        held_out: An environment to leave out; its files stay unopened.
+        form: The record in words, or as the tokens that the embedded backbone reads.
+        chat: Write each prompt as the message of a user, for chat templates, instead of as plain text.
+        serialisation: Relations sorted, or shuffled and in either direction.
+        seed: Seed of what the serialisation leaves to chance.
+
+    Raises:
+        UnavailableError: ``datasets`` is not installed.
+        VcrtError: `output` exists.
     """
     # It needs an extra that not everyone has; without it, nothing was done yet.
     from vcrt_train.integrations.datasets import to_dataset

@@ -127,10 +127,20 @@ def export_model(
     run: str | None = None,
     update: int | None = None,
 ) -> ExportedModel:
-    """Write the model of a finished run, as PEFT or `transformers` load it, to a new folder: ``vcrt export-model``.
+    """Write what a run has trained as a PEFT adapter, or as a whole model where all parameters were trained.
 
-    Tokenizer, provenance and a model card come with it. ``run`` and ``update`` choose what
-    :func:`vcrt_train.trained_policy` would give. Raises :class:`vcrt.errors.VcrtError` if ``output`` exists.
+    Tokenizer, provenance and a model card come with it.
+
+    Example: vcrt export-model runs/experiment --run vcrt/clrs/0 --output runs/adapter
+
+    Args:
+        experiment: An experiment with finished runs.
+        output: A new folder, with safetensors, configuration and tokenizer.
+        run: A run as METHOD/HELD-OUT/SEED; by default the only one, or the only one of vcrt.
+        update: The checkpoint after this update; the last one by default.
+
+    Raises:
+        VcrtError: `output` exists.
     """
     # PEFT is slow to import.
     from peft import PeftModel

@@ -66,12 +66,24 @@ def explore(
     environments: Environments | None = None,
     progress: Progress = SILENT,
 ) -> ExplorerContents:
-    """Write a self-contained page to look at a dataset's episodes, and return what is on it: ``vcrt explore``.
+    """Write one self-contained page to look at episodes: steps, relations, evidence, and all orders as a solid.
 
-    With an ``experiment`` on the dataset it has the exact probability of every order before training and after each
-    kept update of the runs ``run`` (METHOD/HELD-OUT/SEED; by default the first seed of each method and fold). What a
-    run holds out is scored only after the evaluation. ``episode`` are names; without them, the page has the first
-    ``episodes`` (8) of each schema. Raises as :func:`vcrt_train.report.explorer.write_explorer`.
+    With an experiment on the dataset, also the exact probability of each order before training and after every kept
+    update. What a run holds out is scored only after `vcrt evaluate`.
+
+    Example: vcrt explore runs/data --experiment runs/experiment --output runs/explorer.html
+
+    Args:
+        dataset: A dataset made by `vcrt certify`.
+        output: The page; an earlier one is replaced.
+        experiment: An experiment with finished runs.
+        run: Runs as METHOD/HELD-OUT/SEED; by default the first seed of each method and held-out environment.
+        episode: Episodes to show, by name; without names, the first of each schema.
+        episodes: How many episodes of each schema; 8 by default, and as many as stay under 5 MB.
+        environments: Environments that are not registered, by name: the class, or what makes one.
+
+    Returns:
+        What is on the page.
     """
     path = Path(output)
     return explorer.write_explorer(

@@ -89,11 +89,19 @@ def demo(
     jobs: int | None = None,
     progress: Progress = SILENT,
 ) -> Demo:
-    """Certify, freeze, verify, train, evaluate once and report, small, in a new folder below ``output``: ``vcrt demo``.
+    """Certify, freeze, verify, train, evaluate once and report, small, by default with the embedded backbone.
 
-    ``episodes`` are those of each environment, spread evenly over its schemas; ``runs`` those of each method and fold,
-    and ``config`` their settings. The explorer shows what policies say if the backbone is an embedded one. Raises
-    :class:`vcrt.errors.VcrtError` for a number below one and, before anything is made, if there is no such backbone.
+    Example: vcrt demo --output runs/demo
+
+    Args:
+        output: Folder in which a new numbered folder is made for everything that the demo writes.
+        episodes: Certified episodes for each environment, spread evenly over its schemas.
+        runs: Independent training runs of each method and fold.
+        config: All settings of a run.
+        seed: Seed of everything.
+
+    Raises:
+        VcrtError: A number is below one; or, before anything is made, there is no such backbone.
     """
     for name, value in (("episodes", episodes), ("runs", runs)):
         if value < 1:
@@ -162,14 +170,28 @@ def reproduce(
     jobs: int | None = None,
     progress: Progress = SILENT,
 ) -> Report:
-    """Do whatever is missing of the paper's experiment below ``output``, and write its report: ``vcrt reproduce``.
+    """Do the paper's experiment, or whatever of it is missing: certify, verify, search, plan, train, evaluate, report.
 
-    The arguments are those of :func:`vcrt.certify`, :func:`vcrt_train.search` and :func:`vcrt_train.plan`; a
-    ``dataset`` that lies elsewhere takes the place of a new one, ``methods`` are the paper's six if none is given,
-    ``held_out`` all of the dataset's environments, and without ``trials`` the library's defaults are taken. Trials make
-    as many updates as runs unless ``trial_updates`` says otherwise.
+    What is finished is checked and left as it is; an interrupted call goes on when it is given again. Dataset, search,
+    plan, checkpoints, scores and result tables are the same bytes each time.
 
-    Raises :class:`vcrt.errors.VcrtError` if what is there was made with other options.
+    Example: vcrt reproduce --output runs/paper
+
+    Args:
+        output: The folder of everything.
+        dataset: A certified dataset to use in place of a new one.
+        schemas: Environments, or single schemas as environment/schema; all that come with vcrt if none is given.
+        episodes: Certified episodes for each schema.
+        methods: The methods, of those that `vcrt methods` lists; the paper's six if none is given.
+        held_out: Environments to hold out in turn; all of the dataset's if none is given.
+        runs: Independent runs of each method and fold.
+        config: All settings of a run.
+        trials: Settings tried for each method and fold, on source items alone; 0 takes the library's defaults.
+        trial_updates: Updates of each of these trials; by default as many as a run makes.
+        seed: Seed of everything.
+
+    Raises:
+        VcrtError: What is there was made with other options.
     """
     config = checked(config).resolved()
     trial_updates = _trial_updates(config, trials, trial_updates)

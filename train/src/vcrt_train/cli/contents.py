@@ -8,22 +8,25 @@ from vcrt.cli.contents import Chapters
 CHAPTERS: Chapters = {
     "the whole way": {
         "demo": Command(
-            function="vcrt_train.cli.reproduce:demo",
+            function="vcrt_train:demo",
             summary="everything once, small, with a report at the end",
+            view="vcrt_train.cli.reproduce:print_demo",
             prepare="vcrt_train.cli.settings:with_config",
             interrupted="what the demo had published stays in its folder; a new one is made by",
         ),
         "reproduce": Command(
-            function="vcrt_train.cli.reproduce:reproduce",
+            function="vcrt_train:reproduce",
             summary="the paper's experiment, or what is missing",
+            view="vcrt_train.cli.report:print_report",
             prepare="vcrt_train.cli.settings:with_config",
             kept=("", "what was finished is kept"),
         ),
     },
     "hand over": {
         "export": Command(
-            function="vcrt_train.cli.export:export",
+            function="vcrt_train:export",
             summary="records with orbits, for other trainers",
+            view="vcrt_train.cli.export:print_exported",
         )
     },
     "train": {
@@ -39,14 +42,16 @@ CHAPTERS: Chapters = {
             public="fetch_backbone import_backbone lock_backbone check_backbone",
         ),
         "search": Command(
-            function="vcrt_train.cli.plan:search",
+            function="vcrt_train:search",
             summary="choose settings on source items alone",
+            view="vcrt_train.cli.plan:print_found",
             prepare="vcrt_train.cli.settings:with_config",
             kept=(".trials", "finished trials are kept"),
         ),
         "plan": Command(
-            function="vcrt_train.cli.plan:plan",
+            function="vcrt_train:plan",
             summary="freeze what will be trained and measured",
+            view="vcrt_train.cli.plan:print_plan",
             prepare="vcrt_train.cli.settings:with_config",
         ),
         "train": Command(
@@ -69,8 +74,9 @@ CHAPTERS: Chapters = {
             interrupted="the report may be incomplete; write all of it again with",
         ),
         "explore": Command(
-            function="vcrt_train.cli.report:explore",
+            function="vcrt_train:explore",
             summary="a page of episodes, orders and probabilities",
+            view="vcrt_train.cli.report:print_explored",
             positional=("dataset", "episode"),
         ),
         "decide": Command(
@@ -80,8 +86,10 @@ CHAPTERS: Chapters = {
             positional=("experiment", "record"),
         ),
         "export-model": Command(
-            function="vcrt_train.cli.export:export_model",
+            function="vcrt_train:export_model",
             summary="a trained run as PEFT or model folder",
+            view="vcrt_train.cli.export:print_model",
+            tells=True,
         ),
     },
 }

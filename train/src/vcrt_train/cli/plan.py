@@ -1,4 +1,4 @@
-"""Run the commands before training: methods, search and plan."""
+"""Print what is there before training: methods, what a search chose, and a plan."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from rich.table import Table
 import vcrt
 import vcrt_train
 from vcrt.cli.options import plain_console, print_document, say
-from vcrt.cli.progress import showing_progress
 from vcrt.hashing import Json
 from vcrt.printable import counted
 from vcrt_train.config import DEFAULTS, RunConfig
@@ -23,104 +22,26 @@ if TYPE_CHECKING:
     from vcrt_train.training.methods import Method
 
 
-def search(
-    dataset: Path,
-    output: Path,
-    methods: tuple[str, ...] = ("canonical-grpo", "vcrt"),
-    held_out: tuple[str, ...] = (),
-    trials: int = 8,
-    seed: int = 0,
-    jobs: int | None = None,
-    config: RunConfig = DEFAULTS,
-) -> None:
-    """Search for hyper-parameters on source items only, with equal effort for every method and fold.
-
-    A fold's trials train on a part of its source items and are scored on the rest; no file of the environment that it
-    holds out is opened for it. What was finished is kept in OUTPUT.trials until the search is whole.
-
-    Example: vcrt search runs/data --output runs/search.json --methods canonical-grpo vcrt
-
-    Args:
-        dataset: A verified dataset.
-        output: The new file that `vcrt plan --search` takes.
-        methods: Any of the names that `vcrt methods` lists.
-        held_out: Environments to hold out in turn; all of the dataset's if none is given.
-        trials: Settings tried for each method and fold; the first are the library's defaults.
-        seed: Seed of everything; the plan must have the same.
-        config: All settings of a run; the plan must have the same, but may have more updates.
-    """
+def print_found(found: Search, *, dataset: Path, output: Path, config: RunConfig) -> None:
+    """Print what a search chose, and what to do next."""
     console = plain_console()
-    with showing_progress(console) as progress:
-        found = vcrt_train.search(
-            dataset,
-            output,
-            methods=methods,
-            held_out=held_out,
-            trials=trials,
-            config=config,
-            seed=seed,
-            jobs=jobs,
-            progress=progress,
-        )
     print_search(console, found)
     same = "" if config == DEFAULTS else ", with the settings of this search"
     say(console, f"next: vcrt plan {dataset} --output EXPERIMENT --search {output}{same}")
 
 
-def plan(
-    dataset: Path,
-    output: Path,
-    methods: tuple[str, ...] | None = None,
-    held_out: tuple[str, ...] | None = None,
-    runs: int = 3,
-    search: Path | None = None,
-    seed: int = 0,
-    also_test: tuple[Path, ...] = (),
-    check_search: int = 0,
-    jobs: int | None = None,
-    json: bool = False,
-    config: RunConfig = DEFAULTS,
-) -> None:
-    """Freeze what will be run on a dataset, before anything is trained.
-
-    Example: vcrt plan runs/data --output runs/experiment --methods canonical-grpo vcrt no-anti
+def print_plan(experiment: Experiment, *, dataset: Path, json: bool = False) -> None:
+    """Print what will be run.
 
     Args:
-        dataset: A verified dataset.
-        output: The new experiment's directory.
-        methods: Any of the names that `vcrt methods` lists; by default those of the search, or canonical-grpo and vcrt.
-        held_out: Environments to hold out in turn; by default those of the search, or all of the dataset's.
-        runs: Independent runs of each method and fold.
-        search: A file made by `vcrt search`: each method and fold gets the settings that it chose.
-        seed: Seed of everything.
-        also_test: Further verified datasets, such as of longer episodes: what a run holds out of them is scored too.
-        check_search: Run so many of the search's trials again, every other one among the chosen ones, and refuse a
-            search of which one comes out otherwise; without it the search is called unverified. Refused for a language
-            model on a GPU, where trials do not repeat bit for bit.
         json: Print the plan's hash, the names of its runs and its warnings for machines.
-        config: All settings of a run.
     """
-    console = plain_console(aside=json)
-    with showing_progress(console) as progress:
-        experiment = vcrt_train.plan(
-            dataset,
-            output,
-            methods=methods,
-            held_out=held_out,
-            runs=runs,
-            config=config,
-            search=search,
-            seed=seed,
-            also_test=also_test,
-            check_search=check_search,
-            jobs=jobs,
-            progress=progress,
-        )
     if json:
         print_document(_plan_document(experiment))
         return
+    console = plain_console()
     _print_plan(console, dataset, experiment)
-    say(console, f"next: vcrt train {output}")
+    say(console, f"next: vcrt train {experiment.path}")
 
 
 def _plan_document(experiment: Experiment) -> dict[str, Json]:

@@ -1,4 +1,4 @@
-"""Run the commands that show what was found: report and explore."""
+"""Run the command report, and print what is on a page of episodes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from rich.console import Console
 
 import vcrt_train
 from vcrt.cli.options import plain_console, say
-from vcrt.cli.progress import showing_progress
 from vcrt.errors import UnknownNameError, VcrtError
 from vcrt.printable import counted
 
 if TYPE_CHECKING:
     from vcrt_train.api.reporting import Report
+    from vcrt_train.report.explorer.contents import ExplorerContents
     from vcrt_train.report.table import Table
 
 
@@ -47,51 +47,25 @@ def report(
     if table is not None:
         _print_one_table(console, experiment, table, form)
     else:
-        print_report(console, vcrt_train.write_report(experiment, output))
+        say_report(console, vcrt_train.write_report(experiment, output))
 
 
-def explore(
-    dataset: Path,
-    episode: tuple[str, ...] = (),
-    experiment: Path | None = None,
-    run: tuple[str, ...] = (),
-    output: Path = Path("explorer.html"),
-    episodes: int | None = None,
-) -> None:
-    """Write one self-contained page to look at episodes: steps, relations, evidence, and all orders as a solid.
-
-    With an experiment on the dataset, also the exact probability of each order before training and after every kept
-    update. What a run holds out is scored only after `vcrt evaluate`.
-
-    Example: vcrt explore runs/data --experiment runs/experiment --output runs/explorer.html
-
-    Args:
-        dataset: A dataset made by `vcrt certify`.
-        episode: Episodes to show, by name; without names, the first of each schema.
-        experiment: An experiment with finished runs.
-        run: Runs as METHOD/HELD-OUT/SEED; by default the first seed of each method and held-out environment.
-        output: The page; an earlier one is replaced.
-        episodes: How many episodes of each schema; 8 by default, and as many as stay under 5 MB.
-    """
+def print_explored(contents: ExplorerContents, *, output: Path) -> None:
+    """Print what is on a page of episodes."""
     console = plain_console()
-    with showing_progress(console) as progress:
-        contents = vcrt_train.explore(
-            dataset,
-            output,
-            experiment=experiment,
-            run=run,
-            episode=episode,
-            episodes=episodes,
-            progress=progress,
-        )
     shown = f"{len(contents.episodes):,} of {counted(contents.num_in_dataset, 'episode')}"
     scored = f", probabilities of {counted(len(contents.runs), 'run')}" if contents.runs else ""
     say(console, f"wrote {output}: {shown}{scored}, {output.stat().st_size / 1e6:.1f} MB")
     say(console, *(f"- {note}" for note in contents.notes))
 
 
-def print_report(console: Console, report: Report) -> None:
+def print_report(report: Report) -> None:
     """Print the result of a report that was written, and where the rest is."""
+    say_report(plain_console(), report)
+
+
+def say_report(console: Console, report: Report) -> None:
+    """Say the same on a console."""
     from vcrt_train.report.page import REPORT_FILE
     from vcrt_train.report.summary import summary
     from vcrt_train.report.table import without_aside

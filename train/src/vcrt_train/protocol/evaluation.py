@@ -25,7 +25,7 @@ from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress, heard, tell
 from vcrt.records.dataset import Dataset, Item, load_items, read_policy_records
 from vcrt.storage import write_file
-from vcrt_train.config import Backend
+from vcrt_train.config import EVALUATED_AT_A_TIME, Backend
 from vcrt_train.policy.backbone import Backbone, device_of
 from vcrt_train.policy.scoring import CausalModel, greedy_orders
 from vcrt_train.protocol.experiment import (
@@ -62,9 +62,6 @@ from vcrt_train.training.methods import Method, method
 
 Result = TypeVar("Result")
 
-#: Prompts that are scored in one pass unless another number is asked for.
-PROMPTS_AT_A_TIME = 64
-
 
 @dataclass(frozen=True, slots=True)
 class _ScoreJob:
@@ -74,7 +71,7 @@ class _ScoreJob:
     held_out: str
     method: str
     run: PlannedRun | None
-    prompts_at_a_time: int = PROMPTS_AT_A_TIME
+    prompts_at_a_time: int = EVALUATED_AT_A_TIME
     #: The hashes of the source code of the process that hands the job out, by package.
     code: dict[str, str] = field(kw_only=True, hash=False)
 
@@ -92,7 +89,7 @@ def evaluate(
     *,
     jobs: int,
     reopen_reason: str | None = None,
-    prompts_at_a_time: int = PROMPTS_AT_A_TIME,
+    prompts_at_a_time: int = EVALUATED_AT_A_TIME,
     progress: Progress = SILENT,
     other_code: str | None = None,
 ) -> Scores:
@@ -337,7 +334,7 @@ def greedy_passes(
     chosen: Method,
     *,
     backend: Backend = "auto",
-    batch_size: int = PROMPTS_AT_A_TIME,
+    batch_size: int = EVALUATED_AT_A_TIME,
 ) -> str:
     """One greedy order for each item, judged by its native verdict: ``1`` for a legal order, else ``0``.
 
