@@ -20,7 +20,7 @@ def print_annotations(found: Annotations, *, json: bool = False) -> None:
     Args:
         json: Print one document: tools with annotations as MCP lists them, pairs, declared hints, and all evidence.
     """
-    from vcrt.cli.log_view import left_out_lines, require_all
+    from vcrt.cli.schedule import left_out_lines, require_all
     from vcrt.words.annotation_words import (
         PAIR_COLUMNS,
         TOOL_COLUMNS,

@@ -6,14 +6,13 @@ Not covered: schedules by themselves (see :mod:`vcrt.words.schedule_words`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
-from vcrt.api.logs import LiftedCalls, LiftedLog, departed
+from vcrt.api.logs import LiftedCalls, LiftedLog
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion
-from vcrt.certification.log_lifting import LeftOut
 from vcrt.cli.certify import say_dataset
 from vcrt.cli.options import plain_console, print_document, say
+from vcrt.cli.schedule import left_out_lines, require_all
 from vcrt.errors import VcrtError
 from vcrt.hashing import Json
 from vcrt.printable import counted
@@ -97,26 +96,6 @@ def _summary(lifted: LiftedLog) -> list[str]:
     for finding in lifted.failed_checks:
         lines += [f"{finding.check}: {finding.problem}", f"  to mend: {finding.remedy}"]
     return lines
-
-
-def left_out_lines(missing: Sequence[LeftOut]) -> list[str]:
-    """The calls of a log that are in nothing that was certified, and why: what is to be said first."""
-    lines = []
-    for one in missing:
-        lines.append(one.text)
-        if one.departure is not None:
-            lines += [
-                f"  logged:   {one.departure.logged[:300]}",
-                f"  replayed: {one.departure.replayed[:300]}",
-                f"  to mend: {one.departure.remedy}",
-            ]
-    return lines
-
-
-def require_all(missing: Sequence[LeftOut]) -> None:
-    """Raise the error of a call that gives another output than the log has, if there is one."""
-    if (error := departed(missing)) is not None:
-        raise error
 
 
 def require_some(lifted: LiftedLog, output: Path | None, window: int | None) -> None:

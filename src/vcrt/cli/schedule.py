@@ -12,6 +12,7 @@ from vcrt.hashing import Json
 
 if TYPE_CHECKING:
     from vcrt.api.schedules import Scheduled
+    from vcrt.certification.log_lifting import LeftOut
 
 
 def print_schedules(
@@ -29,7 +30,6 @@ def print_schedules(
         mermaid: Print flow charts for Mermaid.
         dot: Print graphs for Graphviz.
     """
-    from vcrt.cli.log_view import left_out_lines, require_all
     from vcrt.words.schedule_words import (
         as_dot,
         as_mermaid,
@@ -75,3 +75,25 @@ def _document(one: Scheduled) -> dict[str, Json]:
     found = schedule_document(one.schedule, one.names)
     complete = one.schedule.complete and not left_out
     return {"name": one.name, **found, "complete": complete, "left_out": left_out}
+
+
+def left_out_lines(missing: Sequence[LeftOut]) -> list[str]:
+    """The calls of a log that are in nothing that was certified, and why: what is to be said first."""
+    lines = []
+    for one in missing:
+        lines.append(one.text)
+        if one.departure is not None:
+            lines += [
+                f"  logged:   {one.departure.logged[:300]}",
+                f"  replayed: {one.departure.replayed[:300]}",
+                f"  to mend: {one.departure.remedy}",
+            ]
+    return lines
+
+
+def require_all(missing: Sequence[LeftOut]) -> None:
+    """Raise the error of a call that gives another output than the log has, if there is one."""
+    from vcrt.api.logs import departed
+
+    if (error := departed(missing)) is not None:
+        raise error
