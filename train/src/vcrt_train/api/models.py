@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vcrt import __version__
 from vcrt.errors import BackboneError, VcrtError
@@ -12,8 +13,6 @@ from vcrt.printable import counted, printable
 from vcrt.storage import publish_directory, require_new, write_file
 from vcrt_train.api.experimenting import as_experiment
 from vcrt_train.config import EMBEDDED_NAME, Dtype
-from vcrt_train.policy.backbone import EMBEDDED_DIRECTORIES, LOCKED_FILES, verify_lock
-from vcrt_train.policy.fetching import FETCHED_DTYPE, FetchSource, fetch, import_gguf
 from vcrt_train.policy.locking import Lock, make_lock, verified
 from vcrt_train.policy.model_provenance import (
     EMBEDDED_PROVENANCE,
@@ -23,9 +22,13 @@ from vcrt_train.policy.model_provenance import (
     write_provenance,
 )
 from vcrt_train.policy.reference import BackboneReference, backbone_reference
-from vcrt_train.protocol.decision import Policy, chosen_run, load_policy
-from vcrt_train.protocol.experiment import Experiment
-from vcrt_train.protocol.plan import Plan, PlannedRun
+
+if TYPE_CHECKING:
+    from vcrt_train.policy.fetching import FetchSource
+    from vcrt_train.protocol.decision import Policy
+    from vcrt_train.protocol.experiment import Experiment
+    from vcrt_train.protocol.plan import Plan, PlannedRun
+
 
 CARD_FILE = "README.md"
 
@@ -67,12 +70,14 @@ def fetch_backbone(name: str, *, source: FetchSource = "index") -> LockedBackbon
     :class:`vcrt.errors.UnknownNameError` for any other name, and :class:`vcrt.errors.BackboneError` if it cannot be
     downloaded, is not the pinned file, cannot be kept, or was changed in the cache.
     """
+    from vcrt_train.policy.fetching import fetch
+
     is_new = fetch(name, source)
     return replace(check_backbone(name), is_new=is_new)
 
 
 def import_backbone(
-    file: str | Path, output: str | Path, *, dtype: Dtype = FETCHED_DTYPE
+    file: str | Path, output: str | Path, *, dtype: Dtype = "float32"
 ) -> LockedBackbone:
     """Write the model of a GGUF file to a new folder of safetensors, locked: ``vcrt backbone import``.
 
@@ -81,6 +86,8 @@ def import_backbone(
     broken, or if transformers does not read it as the causal language model that it is;
     :class:`vcrt.errors.OutOfMemory` if there is too little memory.
     """
+    from vcrt_train.policy.fetching import import_gguf
+
     output = Path(output)
     require_new(output, BackboneError)
     import_gguf(Path(file), output, dtype=dtype)
@@ -108,6 +115,8 @@ def check_backbone(name: str = EMBEDDED_NAME, *, lock: str | Path | None = None)
 
     Raises :class:`vcrt.errors.BackboneError` that names the first file that differs.
     """
+    from vcrt_train.policy.backbone import EMBEDDED_DIRECTORIES, LOCKED_FILES, verify_lock
+
     reference = backbone_reference(name, lock=None if lock is None else Path(lock))
     if not reference.is_embedded:
         return _locked(reference, *verified(reference))
@@ -144,6 +153,8 @@ def export_model(
     """
     # PEFT is slow to import.
     from peft import PeftModel
+
+    from vcrt_train.protocol.decision import chosen_run, load_policy
 
     output = Path(output)
     require_new(output, VcrtError)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vcrt.api.certifying import Environments, as_dataset
 from vcrt.errors import RunError
@@ -12,12 +13,12 @@ from vcrt.progress import SILENT, Progress
 from vcrt.records.dataset import Dataset
 from vcrt.storage import require_new
 from vcrt_train.api.experimenting import as_experiment, names_of
-from vcrt_train.protocol.experiment import Experiment
-from vcrt_train.report import explorer, page
-from vcrt_train.report.analysis import Analysis, analyse
-from vcrt_train.report.contents import ReportContents
-from vcrt_train.report.explorer.contents import ExplorerContents
-from vcrt_train.report.gather import gather
+
+if TYPE_CHECKING:
+    from vcrt_train.protocol.experiment import Experiment
+    from vcrt_train.report.analysis import Analysis
+    from vcrt_train.report.contents import ReportContents
+    from vcrt_train.report.explorer.contents import ExplorerContents
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +45,10 @@ def write_report(experiment: Experiment | str | Path, output: str | Path | None 
 
 def report_in(experiment: Experiment, directory: Path) -> Report:
     """Write the report to a folder that may be there; it links to an explorer that lies in it."""
+    from vcrt_train.report import explorer, page
+    from vcrt_train.report.analysis import analyse
+    from vcrt_train.report.gather import gather
+
     address = _if_there(directory, explorer.EXPLORER_FILE)
     analysis = analyse(replace(gather(experiment), explorer=address))
     files = page.write_report(analysis, directory)
@@ -57,7 +62,7 @@ def _if_there(folder: Path, name: str) -> str | None:
 
 def explore(
     dataset: Dataset | str | Path,
-    output: str | Path = explorer.EXPLORER_FILE,
+    output: str | Path = "explorer.html",
     *,
     experiment: Experiment | str | Path | None = None,
     run: Sequence[str] = (),
@@ -85,6 +90,8 @@ def explore(
     Returns:
         What is on the page.
     """
+    from vcrt_train.report import explorer, page
+
     path = Path(output)
     return explorer.write_explorer(
         as_dataset(dataset),

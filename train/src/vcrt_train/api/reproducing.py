@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vcrt.certification.config import sampled
 from vcrt.certification.schema_names import select_schemas
@@ -28,19 +29,12 @@ from vcrt_train.api.experimenting import jobs_on_device
 from vcrt_train.api.reporting import Report, report_in
 from vcrt_train.config import DEFAULTS, RunConfig
 from vcrt_train.config_files import checked
-from vcrt_train.policy.backbone import load_backbone
 from vcrt_train.policy.reference import reference_of
-from vcrt_train.protocol.evaluation import evaluate
-from vcrt_train.protocol.experiment import Experiment, create_experiment, open_experiment
-from vcrt_train.protocol.planned_training import train
-from vcrt_train.protocol.planning import frozen_plan
-from vcrt_train.protocol.same_code import require_same_code
-from vcrt_train.protocol.scores import SCORES_FILE, read_scores
-from vcrt_train.protocol.search import SEARCH_FILE, Search, of_length, read_search
-from vcrt_train.protocol.trials import discard_trials_of_finished, run_search
-from vcrt_train.report.explorer import EXPLORER_FILE, write_explorer
-from vcrt_train.report.page import REPORT_FILE
-from vcrt_train.training.methods import PAPER_METHODS, method
+
+if TYPE_CHECKING:
+    from vcrt_train.protocol.experiment import Experiment
+    from vcrt_train.protocol.search import Search
+
 
 LOCK_FILE = "lock"
 DEMO_ENVIRONMENTS = ("clrs", "lean", "proofwriter")
@@ -103,6 +97,13 @@ def demo(
     Raises:
         VcrtError: A number is below one; or, before anything is made, there is no such backbone.
     """
+    from vcrt_train.protocol.evaluation import evaluate
+    from vcrt_train.protocol.experiment import create_experiment
+    from vcrt_train.protocol.planned_training import train
+    from vcrt_train.protocol.planning import frozen_plan
+    from vcrt_train.report.explorer import EXPLORER_FILE, write_explorer
+    from vcrt_train.report.page import REPORT_FILE
+
     for name, value in (("episodes", episodes), ("runs", runs)):
         if value < 1:
             raise VcrtError("too small a number", found=f"{name} {value}", expected="at least 1")
@@ -193,6 +194,8 @@ def reproduce(
     Raises:
         VcrtError: What is there was made with other options.
     """
+    from vcrt_train.training.methods import PAPER_METHODS, method
+
     config = checked(config).resolved()
     trial_updates = _trial_updates(config, trials, trial_updates)
     asked = _Asked(
@@ -241,6 +244,10 @@ def _trial_updates(config: RunConfig, trials: int, asked: int | None) -> int:
 
 
 def _reproduced(asked: _Asked) -> Report:
+    from vcrt_train.protocol.evaluation import evaluate
+    from vcrt_train.protocol.planned_training import train
+    from vcrt_train.protocol.scores import SCORES_FILE, read_scores
+
     dataset = _dataset(asked)
     experiment = _experiment(asked, dataset, _search(asked, dataset) if asked.trials else None)
     jobs = jobs_on_device(experiment.plan.backbone, asked.jobs)
@@ -289,6 +296,10 @@ def _dataset(asked: _Asked) -> Dataset:
 
 
 def _search(asked: _Asked, dataset: Dataset) -> Search:
+    from vcrt_train.policy.backbone import load_backbone
+    from vcrt_train.protocol.search import SEARCH_FILE, of_length, read_search
+    from vcrt_train.protocol.trials import discard_trials_of_finished, run_search
+
     path = asked.output / SEARCH_FILE
     discard_trials_of_finished(path)
     backbone = reference_of(asked.config)
@@ -329,6 +340,10 @@ def _search(asked: _Asked, dataset: Dataset) -> Search:
 
 
 def _experiment(asked: _Asked, dataset: Dataset, search: Search | None) -> Experiment:
+    from vcrt_train.protocol.experiment import create_experiment, open_experiment
+    from vcrt_train.protocol.planning import frozen_plan
+    from vcrt_train.protocol.same_code import require_same_code
+
     path = asked.output / "experiment"
     plan = frozen_plan(
         dataset.path,
