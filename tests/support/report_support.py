@@ -277,6 +277,19 @@ def with_passes(
     return replace(contents, runs=runs)
 
 
+def six_methods(**counts: tuple[int, int, int]) -> ReportContents:
+    """Every run of a method passes as many items; methods that are not named pass 300 of 400."""
+    names = ("outcome-grpo", "canonical-grpo", "vcrt", "no-orbit", "shuffled-orbit", "no-anti")
+    made = synthetic_contents(
+        rates=dict.fromkeys(names, (0.5,) * 3), num_items=400, num_updates=1, num_resamples=300
+    )
+    rows = {name: counts.get(name.replace("-", "_"), (300,) * 3) for name in names}
+    return with_passes(
+        made,
+        {(n, f): [c] * 3 for n, row in rows.items() for f, c in zip(FOLDS, row, strict=True)},
+    )
+
+
 def invented() -> ReportContents:
     """Two runs of four methods on 40 items, of which the first ones pass: a whole report to be read by eye."""
     folds = ("lean", "proofwriter", "clrs")

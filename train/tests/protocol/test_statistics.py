@@ -258,6 +258,9 @@ def test_rates_and_signs() -> None:
     assert run_means(passes).tolist() == [0.5, 0.75]
     assert negative_comparisons(SMALL) == (0, 4)
     assert negative_comparisons({"a": -SMALL["a"], "b": SMALL["b"]}) == (1, 4)
+    baseline = np.array([[False, True, True, False], [True, False, True, False]])
+    # Passes that the baseline does not have count as gains.
+    assert paired_differences(passes, baseline).tolist() == [[1, 0, -1, 0], [0, 1, 0, 0]]
     with pytest.raises(ValueError, match="one shape"):
         paired_differences(passes, passes[:, :3])
 

@@ -230,7 +230,7 @@ CHROMIUM = shutil.which("chromium")
 
 
 MEASURE = """<pre id="measured"></pre><script>
-const box = document.querySelector("#table-main"), cell = box.querySelector("tbody th");
+const box = document.querySelector("#table-mechanism"), cell = box.querySelector("tbody th");
 const edge = () => cell.getBoundingClientRect().left - box.getBoundingClientRect().left;
 box.scrollLeft = 200;
 document.querySelector("#measured").textContent = JSON.stringify({

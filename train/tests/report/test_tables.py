@@ -15,18 +15,17 @@ from report_support import (
     RATES,
     Page,
     passes,
-    sentence,
     synthetic_contents,
 )
 from vcrt.randomness import generator
 from vcrt_train.protocol.crossed import crossed_interval
 from vcrt_train.protocol.statistics import paired_bootstrap
-from vcrt_train.report import paper
 from vcrt_train.report.analysis import analyse
 from vcrt_train.report.contents import ReportContents
 from vcrt_train.report.estimates import FROZEN
+from vcrt_train.report.names import display_name
 from vcrt_train.report.provenance import provenance_tables
-from vcrt_train.report.summary import _negative, summary
+from vcrt_train.report.summary import _negative
 from vcrt_train.report.table import Table, to_csv, to_html, to_text
 from vcrt_train.report.tables import report_tables
 
@@ -36,19 +35,16 @@ def contents() -> ReportContents:
     return synthetic_contents()
 
 
-def test_main_table_shows_means_beside_the_paper(contents: ReportContents) -> None:
+def test_main_table_shows_means(contents: ReportContents) -> None:
     table = report_tables(analyse(contents))[0]
     rows = {row[0]: row for row in table.rows}
-    assert list(rows) == [FROZEN, *map(paper.display_name, RATES)]
+    assert list(rows) == [FROZEN, *map(display_name, RATES)]
     passes = [
         np.mean([r.held_out_passes for r in contents.runs_of("vcrt", fold).values()])
         for fold in FOLDS
     ]
     assert rows["VCRT"][1:4] == pytest.approx([100 * p for p in passes], abs=0.005)
     assert rows["VCRT"][4] == pytest.approx(100 * np.mean(passes), abs=0.005)
-    assert rows["VCRT"][6:] == (100.00, 57.95, 74.84, 77.60)
-    assert rows["No-Orbit"][6:] == ("n/a",) * 4
-    assert "not comparable" in table.note
 
 
 def test_headline_is_the_paired_difference_from_the_stronger_baseline(
@@ -99,8 +95,7 @@ def test_difference_table_counts_negative_comparisons(contents: ReportContents) 
     )
     assert table.note.startswith(f"{negative} of 9 fold-by-run")
     assert [row[0] for row in table.rows] == ["Lean", "ProofWriter", "CLRS", "Macro"]
-    assert table.rows[-1][-1] == "+13.06 [+12.58, +13.54]"
-    assert all(re.fullmatch(r"\[.+, .+\]", str(cell)) for row in table.rows for cell in row[2:4])
+    assert all(re.fullmatch(r"\[.+, .+\]", str(cell)) for row in table.rows for cell in row[2:])
 
 
 def test_pairs_are_made_by_seed_not_by_place() -> None:
@@ -119,40 +114,6 @@ def test_pairs_are_made_by_seed_not_by_place() -> None:
         contents, runs=tuple(r for r in contents.runs if (r.method, r.seed) != ("vcrt", 0))
     )
     assert analyse(some).comparisons["canonical-grpo"].num_comparisons == 2
-
-
-@pytest.mark.parametrize(
-    ("folds", "same"),
-    [(FOLDS, True), (FOLDS[::-1], True), (FOLDS[:2], False), ((*FOLDS[:2], "sat"), False)],
-)
-def test_the_published_macro_stands_only_beside_its_own_folds(
-    folds: tuple[str, ...], same: bool
-) -> None:
-    contents = synthetic_contents(
-        rates=dict.fromkeys(("canonical-grpo", "vcrt", "no-anti"), (0.5,) * 3), folds=folds
-    )
-    contents = replace(
-        contents,
-        runs=tuple(
-            replace(r, held_out_passes=passes(150 if r.method == "vcrt" else 50))
-            for r in contents.runs
-        ),
-    )
-    tables = {table.name: table for table in report_tables(analyse(contents))}
-    main = {row[0]: row for row in tables["main"].rows}
-    mechanism = {row[0]: row for row in tables["mechanism"].rows}
-    published = (main["VCRT"][-1], tables["difference"].rows[-1][-1], mechanism["No-Anti"][-1])
-    expected = (77.60, "+13.06 [+12.58, +13.54]", "+12.09") if same else ("n/a",) * 3
-    assert published == expected
-    for name in ("main", "difference", "mechanism"):
-        note = "The published macro is over Lean, ProofWriter and CLRS."
-        assert (note in tables[name].note) is not same, name
-    line = sentence(summary(analyse(contents)), "sign of")
-    assert ("+13.06" in line) is same
-    assert ("the sign of the macro difference is not compared" in line) is not same
-    # A fold's own value does not depend on which other folds there are.
-    assert tables["difference"].rows[folds.index("lean")][-1] == "+33.49"
-    assert "it is the paper's on" in line
 
 
 def test_construction_and_cross_checks_add_up(contents: ReportContents) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -16,7 +15,6 @@ from vcrt.printable import counted
 if TYPE_CHECKING:
     from vcrt_train.api.reporting import Report
     from vcrt_train.report.explorer.contents import ExplorerContents
-    from vcrt_train.report.table import Table
 
 
 def report(
@@ -68,7 +66,7 @@ def say_report(console: Console, report: Report) -> None:
     """Say the same on a console."""
     from vcrt_train.report.page import REPORT_FILE
     from vcrt_train.report.summary import summary
-    from vcrt_train.report.table import without_aside
+    from vcrt_train.report.table import to_rich
     from vcrt_train.report.tables import SHOWN, report_tables
     from vcrt_train.report.task import task_text
 
@@ -77,7 +75,8 @@ def say_report(console: Console, report: Report) -> None:
     tables = report_tables(report.analysis)
     for table in tables:
         if table.name in SHOWN:
-            _print_table(console, without_aside(table))
+            console.print(to_rich(table))
+            console.print()
     for sentence in summary(report.analysis):
         console.print(f"- {sentence}", highlight=False, markup=False)
     others = ", ".join(table.name for table in tables if table.name not in SHOWN)
@@ -92,7 +91,7 @@ def _print_one_table(console: Console, experiment: Path, name: str, form: str) -
     from vcrt_train.report.analysis import analyse
     from vcrt_train.report.gather import gather
     from vcrt_train.report.latex import to_latex
-    from vcrt_train.report.table import to_csv, to_text
+    from vcrt_train.report.table import to_csv, to_rich, to_text
     from vcrt_train.report.tables import report_tables
 
     contents = gather(vcrt_train.open_experiment(experiment))
@@ -100,24 +99,7 @@ def _print_one_table(console: Console, experiment: Path, name: str, form: str) -
     if name not in tables:
         raise UnknownNameError.of("table", name, tables)
     if form == "terminal":
-        _print_table(console, tables[name])
+        console.print(to_rich(tables[name]))
     else:
         written = {"text": to_text, "csv": to_csv, "latex": to_latex}[form](tables[name])
         console.file.write(written)
-
-
-def _print_table(console: Console, table: Table) -> None:
-    """Print a table; one that is too wide is split into its own columns and those for orientation."""
-    from vcrt_train.report.table import only_aside, to_rich, without_aside
-
-    drawn = to_rich(table)
-    parts = [drawn]
-    unbounded = console.options.update(width=10_000)
-    if table.aside and console.measure(drawn, options=unbounded).maximum > console.width:
-        published = replace(
-            only_aside(table), title="The published values, for orientation", note=""
-        )
-        parts = [to_rich(without_aside(table)), to_rich(published)]
-    for part in parts:
-        console.print(part)
-        console.print()

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from vcrt_train.protocol.statistics import Interval, paired_differences
-from vcrt_train.report import paper
 from vcrt_train.report.by_update import UpdatePoint, update_points
 from vcrt_train.report.contents import ReportContents
 from vcrt_train.report.estimates import (
@@ -25,6 +24,7 @@ from vcrt_train.report.estimates import (
     compare,
     resample,
 )
+from vcrt_train.report.names import BASELINES, CANONICAL, METHOD, OUTCOME, same_name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,7 +117,7 @@ def analyse(contents: ReportContents) -> Analysis:
         same_runs=True,
     )
     before = resample(contents, frozen, "pass rate", FROZEN)
-    method = _named(contents, paper.METHOD)
+    method = _named(contents, METHOD)
     others = [] if method is None else [FROZEN, *(m for m in contents.methods if m != method)]
     return Analysis(
         contents=contents,
@@ -127,17 +127,13 @@ def analyse(contents: ReportContents) -> Analysis:
         method=method,
         strongest_baseline=_strongest(results),
         comparisons={other: c for other in others if (c := _compare(contents, method, other))},
-        interface=_compare(
-            contents,
-            _named(contents, paper.INTERFACE.method),
-            _named(contents, paper.INTERFACE.minus),
-        ),
+        interface=_compare(contents, _named(contents, CANONICAL), _named(contents, OUTCOME)),
         by_update=update_points(contents),
     )
 
 
 def _named(contents: ReportContents, name: str) -> str | None:
-    return next((m for m in contents.methods if paper.same_name(m, name)), None)
+    return next((m for m in contents.methods if same_name(m, name)), None)
 
 
 def _compare(contents: ReportContents, first: str | None, second: str | None) -> Comparison | None:
@@ -151,7 +147,7 @@ def _strongest(results: tuple[MethodResult, ...]) -> str | None:
     macros = {
         r.method: r.macro.value
         for r in results
-        if r.macro is not None and any(paper.same_name(r.method, b) for b in paper.BASELINES)
+        if r.macro is not None and any(same_name(r.method, b) for b in BASELINES)
     }
     return max(macros, key=lambda name: macros[name], default=None)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from vcrt.printable import printable
-from vcrt_train.report import paper
+from vcrt_train.report.names import METHOD, same_name
 
 #: Colours on a light and on a dark ground: at least 3 to 1 against it, and apart for people with any colour vision.
 LIGHT = ("#1f66b8", "#f24210", "#0c9b6a", "#553380", "#9f7fbd", "#7e4600", "#15352a", "#676170")
@@ -187,7 +187,7 @@ class Figure:
 
 def method_styles(methods: Sequence[str]) -> dict[str, int]:
     """The number of each method's colour and marker: 0 for that under study, the others by their place in the plan."""
-    others = [method for method in methods if not paper.same_name(method, paper.METHOD)]
+    others = [method for method in methods if not same_name(method, METHOD)]
     return {
         method: 1 + others.index(method) % (len(LIGHT) - 1) if method in others else 0
         for method in methods

@@ -1,4 +1,4 @@
-"""Conclude what the numbers can carry: determined signs, the guardrail, and methods that are all at a bound.
+"""Conclude what the numbers can carry: the guardrail, and methods that are all at a bound.
 
 A conclusion is drawn only where the intervals, or the number of items, can carry it. Not covered: other sentences
 (:mod:`vcrt_train.report.summary`).
@@ -11,10 +11,11 @@ from typing import Literal, TypeAlias
 
 from vcrt.printable import listed
 from vcrt_train.protocol.statistics import Interval
-from vcrt_train.report import paper
 from vcrt_train.report.analysis import Analysis
 from vcrt_train.report.wording import interval_text, label, percent
 
+#: The most that source retention may decline, in percentage points (the paper's).
+RETENTION_GUARDRAIL = 2.0
 #: A pass rate is at the ceiling if its interval includes or exceeds this and the rate itself is not below ``NEAR``,
 #: at the floor if the same holds of its shortfall. A wide interval alone says that little is known.
 CEILING = 0.995
@@ -33,23 +34,14 @@ _NEXT_STEPS: dict[Bound, str] = {
 }
 
 
-def ablation_signs(analysis: Analysis) -> dict[str, int]:
-    """The determined sign of the method under study minus each of the paper's ablations that has every fold."""
-    return {
-        name: comparison.macro.sign
-        for name, comparison in analysis.comparisons.items()
-        if comparison.macro is not None and paper.is_ablation(name)
-    }
-
-
 def resolves_guardrail(num_items: int) -> bool:
     """Whether one item is at most the guardrail: with fewer, a single item would decide."""
-    return 100 / num_items <= paper.RETENTION_GUARDRAIL
+    return 100 / num_items <= RETENTION_GUARDRAIL
 
 
 def within_guardrail(change: float) -> bool:
-    """Whether a change of source retention, as a fraction, is within the paper's guardrail of two points."""
-    return 100 * change >= -paper.RETENTION_GUARDRAIL - 1e-9
+    """Whether a change of source retention, as a fraction, is within the guardrail."""
+    return 100 * change >= -RETENTION_GUARDRAIL - 1e-9
 
 
 def bound_of(interval: Interval) -> Bound | None:

@@ -21,7 +21,6 @@ from vcrt_train.protocol.statistics import (
     pass_rate,
     share_intervals,
 )
-from vcrt_train.report import paper
 from vcrt_train.report.contents import ReportContents
 
 #: The least and the greatest mean of passes, and of differences between passes.
@@ -193,8 +192,6 @@ class Comparison:
     run_macros: Mapping[int, Interval]
     #: Each fold's share of the macro difference; empty without one, or where there is nothing to share.
     shares: Mapping[str, Estimate]
-    #: The mean difference on the folds other than the one to which the paper owes most of its gain.
-    mean_of_others: Estimate | None
 
     @property
     def negative_text(self) -> str:
@@ -202,7 +199,7 @@ class Comparison:
         return f"{self.num_negative} of {self.num_comparisons}"
 
 
-def compare(contents: ReportContents, method: str, other: str) -> Comparison:
+def differences(contents: ReportContents, method: str, other: str) -> Resampled:
     """``method`` minus ``other``, which may be the frozen backbone, on every fold that both have, paired by seed."""
     found, seeds = {}, {}
     for fold in contents.folds:
@@ -217,10 +214,15 @@ def compare(contents: ReportContents, method: str, other: str) -> Comparison:
                 [second[seed].held_out_passes for seed in paired],
             )
     scores = Scores(by_fold=found, seeds=seeds, sources=contents.sources)
-    resampled = resample(contents, scores, "difference", f"{method}-{other}")
+    return resample(contents, scores, "difference", f"{method}-{other}")
+
+
+def compare(contents: ReportContents, method: str, other: str) -> Comparison:
+    """Every estimate of ``method`` minus ``other``."""
+    resampled = differences(contents, method, other)
+    scores = resampled.scores
     macro = resampled.macro(contents.folds)
-    num_negative, num_comparisons = negative_comparisons(found)
-    others = [fold for fold in found if not paper.same_name(fold, paper.LARGEST_SHARE[0])]
+    num_negative, num_comparisons = negative_comparisons(scores.by_fold)
     return Comparison(
         method=method,
         minus=other,
@@ -229,8 +231,7 @@ def compare(contents: ReportContents, method: str, other: str) -> Comparison:
         num_negative=num_negative,
         num_comparisons=num_comparisons,
         run_macros=_run_macros(scores) if macro is not None else {},
-        shares=resampled.shares() if macro is not None and len(found) > 1 else {},
-        mean_of_others=resampled.mean(others) if paper.same_folds(tuple(found)) else None,
+        shares=resampled.shares() if macro is not None and len(scores.by_fold) > 1 else {},
     )
 
 

@@ -11,7 +11,6 @@ from statistics import fmean
 
 from vcrt.printable import listed
 from vcrt_train.protocol.statistics import Interval
-from vcrt_train.report import paper
 from vcrt_train.report.analysis import Analysis, MethodResult
 from vcrt_train.report.charts import (
     Ends,
@@ -24,6 +23,7 @@ from vcrt_train.report.charts import (
     padded,
     tens,
 )
+from vcrt_train.report.conclusions import RETENTION_GUARDRAIL
 from vcrt_train.report.estimates import Estimate
 from vcrt_train.report.task import chance, chance_text
 from vcrt_train.report.wording import decisive_text, label, percent, points
@@ -151,17 +151,17 @@ def retention_figure(analysis: Analysis) -> Figure:
         for fold in analysis.folds
     }
     rows = [row for shown in by_fold.values() for row in shown]
-    domain = _reach(rows, -2 * paper.RETENTION_GUARDRAIL)
+    domain = _reach(rows, -2 * RETENTION_GUARDRAIL)
     references = (
         Reference(value=0.0, dash=DASHED),
-        Reference(value=-paper.RETENTION_GUARDRAIL, dash=DOTTED),
+        Reference(value=-RETENTION_GUARDRAIL, dash=DOTTED),
     )
     return Figure(
         name="retention",
         title="Source retention: change on source items not trained on (points)",
         caption=(
             f"Filled marker: mean over runs. {_rings(rows)}{_INTERVALS} Dashed: no change. "
-            f"Dotted: the guardrail of {paper.RETENTION_GUARDRAIL:.0f} points."
+            f"Dotted: the guardrail of {RETENTION_GUARDRAIL:.0f} points."
         ),
         panels=tuple(
             Panel(

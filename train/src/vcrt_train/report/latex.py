@@ -51,9 +51,9 @@ def to_latex(table: Table) -> str:
     alignment = "".join("r" if is_numeric(table, i) else "l" for i in range(len(table.columns)))
     lines = [
         r"\toprule",
-        _row(table, table.columns),
+        _row(table.columns),
         r"\midrule",
-        *(_row(table, row) for row in table.rows),
+        *(_row(row) for row in table.rows),
         r"\bottomrule",
     ]
     body = "\n".join([rf"\begin{{tabular}}{{@{{}}{alignment}@{{}}}}", *lines, r"\end{tabular}"])
@@ -93,12 +93,8 @@ def _cell(cell: Cell) -> str:
     return guard + _MINUS.sub("$-$", escape(text))
 
 
-def _row(table: Table, cells: Sequence[Cell]) -> str:
-    shown = [
-        rf"\textit{{{_cell(cell)}}}" if column in table.aside else _cell(cell)
-        for cell, column in zip(cells, table.columns, strict=True)
-    ]
-    return " & ".join(shown) + r" \\"
+def _row(cells: Sequence[Cell]) -> str:
+    return " & ".join(map(_cell, cells)) + r" \\"
 
 
 def _characters(table: Table) -> int:

@@ -13,7 +13,6 @@ from vcrt.certification.relations import RelationType
 from vcrt.words.evidence_words import evidence_sentences
 from vcrt_train.protocol.search import RANGES, Search, SearchCheck
 from vcrt_train.protocol.statistics import proportion_interval
-from vcrt_train.report import paper
 from vcrt_train.report.anonymity import anonymity_table
 from vcrt_train.report.contents import ReportContents
 from vcrt_train.report.table import Table
@@ -57,8 +56,7 @@ def construction_table(contents: ReportContents) -> Table:
     _, episodes, replays, legal, *_ = totals
     how = " ".join(sampled) or (
         f"Every order of every frozen episode was replayed by itself: {_per(replays, episodes)} orders an "
-        f"episode, {_per(legal, episodes)} of them legal (the paper: {paper.LEGAL_ORDERS_PER_EPISODE} of "
-        f"{paper.ORDERS_PER_EPISODE})."
+        f"episode, {_per(legal, episodes)} of them legal."
     )
     return Table(
         name="construction",
@@ -91,7 +89,7 @@ def _replayed(counts: Mapping[str, Any]) -> int:
 
 
 def fold_table(contents: ReportContents) -> Table:
-    """Source environments, episodes and replays of each fold beside the paper's."""
+    """Source environments, episodes and replays of each fold."""
     episodes, replays = Counter[str](), Counter[str]()
     for environment, _, counts in _schemas(contents):
         episodes[environment] += counts["episodes"]
@@ -106,17 +104,14 @@ def fold_table(contents: ReportContents) -> Table:
                 sum(episodes[name] for name in sources),
                 sum(replays[name] for name in sources),
                 contents.frozen[fold].held_out_passes.size,
-                *(paper.SOURCE_EPISODES, paper.SOURCE_REPLAYS),
             )
         )
-    aside = ("Episodes (paper)", "Replays (paper)")
     return Table(
         name="folds",
         title="Leave-one-environment-out folds",
-        columns=("Held out", "Sources", "Source episodes", "Replays", "Held-out items", *aside),
+        columns=("Held out", "Sources", "Source episodes", "Replays", "Held-out items"),
         rows=tuple(rows),
         note="A part of the source episodes is kept from training and measures source retention.",
-        aside=frozenset(aside),
     )
 
 
@@ -150,10 +145,7 @@ def cross_check_table(contents: ReportContents) -> Table:
         title="Cross-checks",
         columns=("Environment", "Checker", "Checked", "Agreed", "Disagreement (%)", "95% interval"),
         rows=tuple((*check, *_disagreement(check[2], check[3])) for check in checks),
-        note=(
-            "Exact binomial (Clopper-Pearson) intervals, which treat comparisons as independent. In the paper the "
-            "agreement of replays is 100%."
-        ),
+        note="Exact binomial (Clopper-Pearson) intervals, which treat comparisons as independent.",
     )
 
 
@@ -190,7 +182,7 @@ def opening_table(contents: ReportContents) -> Table:
 
 
 def clock_table(contents: ReportContents) -> Table:
-    """What clocks said: the moment of the opening and the processor time of training, beside the paper's.
+    """What clocks said: the moment of the opening and the processor time of training.
 
     The only table that is not the same each time the experiment is repeated.
     """
@@ -199,10 +191,10 @@ def clock_table(contents: ReportContents) -> Table:
     return Table(
         name=CLOCKS,
         title="What clocks said",
-        columns=("Fact", "Here", "Paper"),
+        columns=("Fact", "Value"),
         rows=(
-            ("Held-out evaluation opened", str(contents.opening.get("opened_at", "n/a")), "n/a"),
-            ("Training of all runs", hours or "not recorded", f"{paper.GPU_HOURS:.2f} GPU hours"),
+            ("Held-out evaluation opened", str(contents.opening.get("opened_at", "n/a"))),
+            ("Training of all runs", hours or "not recorded"),
         ),
         note=(
             "Processor time of the processes that finished the runs; what an interrupted run had used before is not in "

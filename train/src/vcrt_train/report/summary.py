@@ -10,18 +10,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from vcrt.printable import counted, listed, printable
-from vcrt_train.report import paper
 from vcrt_train.report.analysis import Analysis
 from vcrt_train.report.conclusions import (
-    ablation_signs,
+    RETENTION_GUARDRAIL,
     bound_sentences,
     resolves_guardrail,
     within_guardrail,
 )
 from vcrt_train.report.contents import ReportContents
 from vcrt_train.report.estimates import FROZEN, Comparison, Estimate
-from vcrt_train.report.published import against_paper, sign_sentences
-from vcrt_train.report.task import is_papers_task
+from vcrt_train.report.names import BASELINES, METHOD, same_name
 from vcrt_train.report.wording import (
     counted_range,
     decisive_text,
@@ -31,10 +29,6 @@ from vcrt_train.report.wording import (
     points,
 )
 
-OTHER_TASK = (
-    "An item asks something else here than in the paper: its values are shown for orientation, and signs are not "
-    "compared."
-)
 SAME = "every item scored the same"
 
 
@@ -46,7 +40,6 @@ def summary(analysis: Analysis) -> list[str]:
         *_against_frozen(analysis),
         *bound_sentences(analysis),
         *_ablations(analysis),
-        *sign_sentences(analysis),
         *_retention(analysis),
         *_scope(analysis),
         *_openings(analysis.contents.opening),
@@ -59,7 +52,7 @@ def warning_lines(contents: ReportContents) -> list[str]:
 
 
 def verdict(estimate: Estimate) -> str:
-    """What the interval over runs and items says of a difference, and the paper's where that says more."""
+    """What the interval over runs and items says of a difference."""
     if estimate.is_nothing:
         return SAME
     if not estimate.runs_and_items.over_runs:
@@ -78,7 +71,7 @@ def verdict(estimate: Estimate) -> str:
 def _headline(analysis: Analysis) -> list[str]:
     headline = analysis.headline
     if analysis.method is None:
-        return [f"{paper.METHOD} is not among the runs: there is no headline difference."]
+        return [f"{METHOD} is not among the runs: there is no headline difference."]
     if headline is None or headline.macro is None:
         return ["No baseline was run on every fold: there is no headline difference."]
     method, minus = label(headline.method), label(headline.minus)
@@ -97,7 +90,6 @@ def _headline(analysis: Analysis) -> list[str]:
         f"({_both(headline.macro)}): {verdict(headline.macro)}."
     )
     lines.append(_by_fold(headline))
-    lines += against_paper(headline) if is_papers_task(analysis.contents) else [OTHER_TASK]
     return lines
 
 
@@ -163,28 +155,12 @@ def _against_frozen(analysis: Analysis) -> list[str]:
 
 
 def _ablations(analysis: Analysis) -> list[str]:
-    skipped = (FROZEN, *paper.BASELINES)
-    lines = [
+    skipped = (FROZEN, *BASELINES)
+    return [
         f"{label(c.method)} minus {label(name)}: {points(c.macro.value)} points "
         f"({_both(c.macro)}); {verdict(c.macro)}; {_negative(c)}."
         for name, c in analysis.comparisons.items()
-        if c.macro is not None and not any(paper.same_name(name, other) for other in skipped)
-    ]
-    return lines + _criterion(analysis)
-
-
-def _criterion(analysis: Analysis) -> list[str]:
-    """The paper's prespecified criterion on its ablations, where all of them were run."""
-    signs = ablation_signs(analysis)
-    if len(signs) < len(paper.MECHANISM_TABLE):
-        return []
-    words = {1: "it is lower for", -1: "higher for", 0: "not determined for"}
-    found = {wanted: [label(m) for m, sign in signs.items() if sign == wanted] for wanted in words}
-    parts = [f"{words[wanted]} {listed(names)}" for wanted, names in found.items() if names]
-    met = "met" if len(found[1]) == len(signs) else "not met"
-    return [
-        f"The paper's criterion that every ablation decreases the macro is {met} here ({', '.join(parts)}); "
-        "in the paper it is not met."
+        if c.macro is not None and not any(same_name(name, other) for other in skipped)
     ]
 
 
@@ -204,14 +180,14 @@ def _retention(analysis: Analysis) -> list[str]:
         number = counted_range([items[fold] for fold in coarse], "item")
         lines.append(
             f"{_guardrail_on(coarse if fine else [])} is not resolvable ({number}), since one item is more than "
-            f"{paper.RETENTION_GUARDRAIL:.0f} points: {_lowest_run(analysis, coarse)[1]}."
+            f"{RETENTION_GUARDRAIL:.0f} points: {_lowest_run(analysis, coarse)[1]}."
         )
     return lines
 
 
 def _guardrail_on(folds: list[str]) -> str:
     where = f" with {listed([label(fold) for fold in folds])} held out" if folds else ""
-    return f"The guardrail of {paper.RETENTION_GUARDRAIL:.0f} points on source decline{where}"
+    return f"The guardrail of {RETENTION_GUARDRAIL:.0f} points on source decline{where}"
 
 
 def _broken_by(analysis: Analysis, folds: list[str]) -> str:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import TypeAlias
@@ -26,17 +25,13 @@ Cell: TypeAlias = str | int | float
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """Rows under columns. ``name`` is the stem of its file; ``note`` says what a reader must know to read it.
-
-    Columns named in ``aside`` are shown beside the others for orientation and are set back visually.
-    """
+    """Rows under columns. ``name`` is the stem of its file; ``note`` says what a reader must know to read it."""
 
     name: str
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
-    aside: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -63,35 +58,12 @@ def to_rich(table: Table) -> rich.table.Table:
         drawn.add_column(
             Text(cell_text(column)),
             justify="right" if is_numeric(table, index) else "left",
-            style="dim" if column in table.aside else None,
             overflow="fold",
             no_wrap=index == 0,
         )
     for row in table.rows:
         drawn.add_row(*(Text(cell_text(cell)) for cell in row))
     return drawn
-
-
-def without_aside(table: Table) -> Table:
-    """The table without the columns that are beside the others for orientation only."""
-    kept = [i for i, column in enumerate(table.columns) if column not in table.aside]
-    return _columns_of(table, kept)
-
-
-def only_aside(table: Table) -> Table:
-    """The first column and those that are beside the others for orientation only."""
-    kept = [i for i, column in enumerate(table.columns) if i == 0 or column in table.aside]
-    return _columns_of(table, kept)
-
-
-def _columns_of(table: Table, indices: Sequence[int]) -> Table:
-    columns = tuple(table.columns[i] for i in indices)
-    return replace(
-        table,
-        columns=columns,
-        rows=tuple(tuple(row[i] for i in indices) for row in table.rows),
-        aside=table.aside & set(columns),
-    )
 
 
 def to_text(table: Table) -> str:
@@ -125,13 +97,9 @@ def to_csv(table: Table) -> str:
 
 def to_html(table: Table) -> Markup:
     """An HTML table whose first column holds the row headers; every text is escaped."""
-    classes = [
-        ["n"] * is_numeric(table, index) + ["aside"] * (column in table.aside)
-        for index, column in enumerate(table.columns)
-    ]
-    attributes = [Markup(' class="{}"').format(" ".join(some)) if some else "" for some in classes]
+    numeric = [is_numeric(table, index) for index in range(len(table.columns))]
     drawn = template("vcrt_train.report", "table.html.jinja")
-    return Markup(drawn.render(table=table, classes=attributes))
+    return Markup(drawn.render(table=table, numeric=numeric))
 
 
 @cache

@@ -1,14 +1,12 @@
 """Make the tables of results, and list all tables of a report in the order in which they are shown.
 
 Rates are percentages; changes and differences are percentage points; the arithmetic is
-:mod:`vcrt_train.report.analysis`. Tables beside the paper are in :mod:`vcrt_train.report.published`, those about the
-data and the plan in :mod:`vcrt_train.report.provenance`.
+:mod:`vcrt_train.report.analysis`. Tables about the data and the plan are in :mod:`vcrt_train.report.provenance`.
 """
 
 from __future__ import annotations
 
 from vcrt.printable import counted, listed
-from vcrt_train.report import paper
 from vcrt_train.report.analysis import Analysis
 from vcrt_train.report.by_update import HELD_OUT, SOURCE
 from vcrt_train.report.cells import (
@@ -18,35 +16,26 @@ from vcrt_train.report.cells import (
     TWO_INTERVALS,
     difference_cells,
     fold_cells,
-    paper_note,
-    published_differences,
-    published_rates,
     rate_cells,
 )
-from vcrt_train.report.conclusions import resolves_guardrail, within_guardrail
+from vcrt_train.report.conclusions import RETENTION_GUARDRAIL, resolves_guardrail, within_guardrail
 from vcrt_train.report.contents import ReportContents
 from vcrt_train.report.coverage import coverage_table
 from vcrt_train.report.estimates import Comparison
 from vcrt_train.report.further_sets_table import tables_of_test_sets
 from vcrt_train.report.learning import learning_table
 from vcrt_train.report.provenance import provenance_tables
-from vcrt_train.report.published import backbone_table, sign_table, text_table
 from vcrt_train.report.source_validation import validation_table
-from vcrt_train.report.table import Cell, Table, without_aside
+from vcrt_train.report.table import Cell, Table
 from vcrt_train.report.task import methods_note, task_note
 from vcrt_train.report.wording import counted_range, interval_text, label, percent, points
 
-#: The tables that a terminal shows, without the published values; the others are in the files.
+#: The tables that a terminal shows; the others are in the files.
 SHOWN = ("main", "difference", "mechanism", "test-sets", "test-sets-differences")
-#: Tables that are there for the comparison with the paper.
-BESIDE_THE_PAPER = ("backbones", "signs")
 
 
 def report_tables(analysis: Analysis) -> tuple[Table, ...]:
-    """All tables of a report; those of differences are left out when there is nothing to compare.
-
-    Where no environment is one of the paper's, they have no columns that could only say so.
-    """
+    """All tables of a report; those of differences are left out when there is nothing to compare."""
     tables = [main_table(analysis), fold_table(analysis)]
     if analysis.headline is not None:
         tables.append(difference_table(analysis.headline, analysis.folds))
@@ -54,44 +43,35 @@ def report_tables(analysis: Analysis) -> tuple[Table, ...]:
         tables.append(mechanism_table(analysis))
     if analysis.comparisons:
         tables += [by_fold_table(analysis), by_run_table(analysis)]
-        tables += [backbone_table(analysis), sign_table(analysis)]
-    tables.append(text_table(analysis))
     if analysis.by_update:
         tables.append(update_table(analysis))
     tables += tables_of_test_sets(analysis)
     tables += [run_table(analysis), retention_table(analysis)]
     optional = (learning_table(analysis), validation_table(analysis.contents))
     tables += [*(table for table in optional if table is not None), coverage_table()]
-    tables += provenance_tables(analysis.contents)
-    if paper.has_any(analysis.folds):
-        return tuple(tables)
-    return tuple(without_aside(table) for table in tables if table.name not in BESIDE_THE_PAPER)
+    return (*tables, *provenance_tables(analysis.contents))
 
 
 def main_table(analysis: Analysis) -> Table:
-    """Held-out pass rates in percent: the frozen backbone and each method, beside the paper's values."""
-    names = [label(fold) for fold in analysis.folds]
-    published = (*(f"{name} (paper)" for name in names), "Macro (paper)")
+    """Held-out pass rates in percent: the frozen backbone and each method."""
     num_runs = {len(runs) for r in analysis.results for runs in r.run_rates.values()}
     return Table(
         name="main",
         title="Held-out pass rate (%), one greedy answer per item",
-        columns=("Method", *names, "Macro", f"Macro, {INTERVALS[0]}", *published),
+        columns=("Method", *map(label, analysis.folds), "Macro", f"Macro, {INTERVALS[0]}"),
         rows=tuple(
             (
                 label(method),
                 *fold_cells(rates, analysis.folds, percent),
                 *rate_cells(macro)[:2],
-                *published_rates(method, analysis.folds),
             )
             for method, rates, macro in analysis.rates
         ),
         note=(
             f"{task_note(analysis.contents)} Mean over {counted_range(num_runs, 'run')} and {_items(analysis)}; macro "
-            f"is the mean over folds with equal weight. {paper_note(analysis.folds)} "
+            f"is the mean over folds with equal weight. "
             f"{methods_note(analysis.contents.methods)}"
         ).rstrip(),
-        aside=frozenset(published),
     )
 
 
@@ -176,9 +156,8 @@ def retention_table(analysis: Analysis) -> Table:
         ),
         rows=rows,
         note=(
-            f"The guardrail is held if no run declines by more than {paper.RETENTION_GUARDRAIL:.0f} points; it is not "
-            "resolvable where a single item is more than that. "
-            f"In the paper the largest decline is {paper.LARGEST_SOURCE_DECLINE} points. {TWO_INTERVALS}"
+            f"The guardrail is held if no run declines by more than {RETENTION_GUARDRAIL:.0f} points; it is not "
+            f"resolvable where a single item is more than that. {TWO_INTERVALS}"
         ),
     )
 
@@ -204,59 +183,41 @@ def _items(analysis: Analysis) -> str:
 
 
 def difference_table(comparison: Comparison, folds: tuple[str, ...]) -> Table:
-    """One paired difference by fold and macro, with both intervals and the paper's value."""
-    published = paper.published_difference(comparison.method, comparison.minus)
+    """One paired difference by fold and macro, with both intervals."""
     estimates = (*map(comparison.folds.get, folds), comparison.macro)
     method, minus = label(comparison.method), label(comparison.minus)
-    theirs = " of ".join(map(str, paper.NEGATIVE_COMPARISONS))
-    beside = f" (the paper: {theirs})" if paper.has_any(folds) else ""
     return Table(
         name="difference",
         title=f"{method} minus {minus}, the strongest baseline (points)",
-        columns=("Held out", "Difference", *INTERVALS, "Difference (paper)"),
+        columns=("Held out", "Difference", *INTERVALS),
         rows=tuple(
-            (name, *difference_cells(estimate), value)
-            for name, estimate, value in zip(
-                (*map(label, folds), "Macro"),
-                estimates,
-                published_differences(published, folds),
-                strict=True,
-            )
+            (name, *difference_cells(estimate))
+            for name, estimate in zip((*map(label, folds), "Macro"), estimates, strict=True)
         ),
-        note=(
-            f"{comparison.negative_text} fold-by-run comparisons are negative{beside}. {TWO_INTERVALS} "
-            f"{paper_note(folds)}"
-        ),
-        aside=frozenset({"Difference (paper)"}),
+        note=f"{comparison.negative_text} fold-by-run comparisons are negative. {TWO_INTERVALS}",
     )
 
 
 def mechanism_table(analysis: Analysis) -> Table:
     """The method under study minus everything else: fold differences, macro and both intervals."""
     method = label(analysis.method or "")
-    folds = [label(fold) for fold in analysis.folds]
-    aside = (*(f"{fold} (paper)" for fold in folds), "Macro (paper)")
     return Table(
         name="mechanism",
         title=f"{method} minus each other method (points); positive values favour {method}",
-        columns=("Minus", *folds, "Macro", *INTERVALS, "Negative", *aside),
+        columns=("Minus", *map(label, analysis.folds), "Macro", *INTERVALS, "Negative"),
         rows=tuple(
             (
                 label(minus),
                 *fold_cells(comparison.folds, analysis.folds, points),
                 *difference_cells(comparison.macro),
                 comparison.negative_text,
-                *published_differences(
-                    paper.published_difference(comparison.method, minus), analysis.folds
-                ),
             )
             for minus, comparison in analysis.comparisons.items()
         ),
         note=(
             "Intervals belong to the macro difference; those of the folds are in the table of differences by fold. "
-            f"Negative: fold-by-run comparisons below zero. {TWO_INTERVALS} {paper_note(analysis.folds)}"
+            f"Negative: fold-by-run comparisons below zero. {TWO_INTERVALS}"
         ),
-        aside=frozenset(aside),
     )
 
 

@@ -15,17 +15,10 @@ from vcrt.limits import MAX_ENUMERATED
 from vcrt.records.manifest import legal_share
 from vcrt.records.record_form import RecordForm
 from vcrt.words.evidence_words import inner_values
-from vcrt_train.report import paper
 from vcrt_train.report.contents import ReportContents
+from vcrt_train.report.names import same_name
 from vcrt_train.report.wording import label
 from vcrt_train.training.methods import METHODS
-
-
-def is_papers_task(contents: ReportContents) -> bool:
-    """Whether an item asks what the paper's items do: four steps, 12 legal orders, all relations stated plainly."""
-    asked = (contents.dataset["num_operations"], contents.dataset["orbit_size"])
-    form = _form(contents)
-    return asked == (4, paper.LEGAL_ORDERS_PER_EPISODE) and not form.is_text and not form.text
 
 
 def chance(contents: ReportContents, fold: str | None = None) -> float | None:
@@ -143,7 +136,7 @@ def explained(methods: Sequence[str]) -> dict[str, str]:
         label(method): " ".join(label(w) if w in METHODS else w for w in row.summary.split(" "))
         for method in methods
         for row in METHODS.values()
-        if paper.same_name(row.name, method)
+        if same_name(row.name, method)
     }
 
 

@@ -6,12 +6,12 @@ from collections.abc import Collection
 
 from vcrt.printable import counted, printable
 from vcrt_train.protocol.statistics import Interval
-from vcrt_train.report import paper
+from vcrt_train.report.names import display_name
 
 
 def label(name: str) -> str:
     """A method or environment as it is shown: in the paper's spelling if the paper has it."""
-    return printable(paper.display_name(name))
+    return printable(display_name(name))
 
 
 def percent(fraction: float) -> float:
@@ -21,17 +21,8 @@ def percent(fraction: float) -> float:
 
 def points(fraction: float) -> str:
     """A difference of fractions as signed percentage points; zero has no sign."""
-    return signed(percent(fraction))
-
-
-def signed(value: float) -> str:
-    """Percentage points with their sign; zero has none."""
+    value = percent(fraction)
     return f"{value:+.2f}" if round(value, 2) else "0.00"
-
-
-def published_text(value: float, ends: tuple[float, float] | None) -> str:
-    """``+13.06 [+12.58, +13.54]`` of what is in percentage points already; without an interval the value alone."""
-    return signed(value) if ends is None else "{} [{}, {}]".format(*map(signed, (value, *ends)))
 
 
 def interval_text(interval: Interval, *, signed: bool = True) -> str:

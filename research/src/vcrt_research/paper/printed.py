@@ -1,4 +1,4 @@
-"""Hold the numbers that the paper published; its tables are in ``paper.toml``, with where they stand in it.
+"""Hold the numbers that the paper published; its tables are in ``printed.toml``, with where they stand in it.
 
 "From Reasoning Strings to Partial Orders: Verifier-Certified Rule Transport through Quotient Policy Optimization".
 Pass rates are percentages and differences are percentage points, as printed. They were measured on Qwen3.5-2B with
@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
+from vcrt_train.report.names import CANONICAL, METHOD, OUTCOME, display_name, same_name
+
 BACKBONE = "Qwen3.5-2B"
-METHOD = "VCRT"
-#: The matched baselines; the stronger one, by macro average, is what VCRT is compared with ("Statistical analysis").
-BASELINES = ("Outcome-GRPO", "Canonical-GRPO")
 #: "three folds" of Tables 1 to 4, in the order of Table 2 (held-out pass rate).
 ENVIRONMENTS = ("Lean", "ProofWriter", "CLRS")
 
@@ -45,7 +44,7 @@ class PublishedDifference:
 
 
 _TABLES: Mapping[str, Any] = tomllib.loads(
-    files("vcrt_train.report").joinpath("paper.toml").read_text(encoding="utf-8")
+    files("vcrt_research.paper").joinpath("printed.toml").read_text(encoding="utf-8")
 )
 
 
@@ -80,8 +79,8 @@ POSITIVE_RUNS = "all"
 LOWER_ABLATIONS = "not all"
 
 #: What tab:main gives by subtraction; the folds of the second also stand in the text of the same section.
-OVER_OUTCOME = _of_means("VCRT", "Outcome-GRPO")
-INTERFACE = _of_means("Canonical-GRPO", "Outcome-GRPO")
+OVER_OUTCOME = _of_means(METHOD, OUTCOME)
+INTERFACE = _of_means(CANONICAL, OUTCOME)
 
 #: "Lean contributes approximately 85% of the macro gain; ProofWriter and CLRS improve by 2.85 points on average."
 LARGEST_SHARE = ("Lean", 85.0)
@@ -90,39 +89,17 @@ MEAN_OF_OTHERS = 2.85
 #: "Frozen LOEO construction", tab:data: source episodes and replayed orders of each fold.
 SOURCE_EPISODES = 5_000
 SOURCE_REPLAYS = 120_000
-ORDERS_PER_EPISODE = 24
 LEGAL_ORDERS_PER_EPISODE = 12
 
-#: Section "Retention, Robustness, and Compute", in points; the guardrail is from "Statistical analysis".
+#: Section "Retention, Robustness, and Compute", in points.
 LARGEST_SOURCE_DECLINE = 0.96
-RETENTION_GUARDRAIL = 2.0
 #: "Training consumes 376.55 aggregate GPU hours", same section.
 GPU_HOURS = 376.55
 
 
-def same_name(first: str, second: str) -> bool:
-    """Whether two names are equal but for case, hyphens, underscores and spaces."""
-    return _letters(first) == _letters(second)
-
-
 def same_folds(folds: Sequence[str]) -> bool:
     """Whether the folds are the paper's three in any order, so that its macro averages stand for the same thing."""
-    return sorted(map(_letters, folds)) == sorted(map(_letters, ENVIRONMENTS))
-
-
-def has_any(folds: Sequence[str]) -> bool:
-    """Whether the paper has values of one of the folds at all."""
-    return any(same_name(fold, one) for fold in folds for one in ENVIRONMENTS)
-
-
-def display_name(name: str) -> str:
-    """The paper's spelling of a method or environment, or the name itself if the paper does not have it."""
-    known = (
-        *ENVIRONMENTS,
-        *(row.method for row in MAIN_TABLE),
-        *(d.minus for d in MECHANISM_TABLE),
-    )
-    return next((spelling for spelling in known if same_name(spelling, name)), name)
+    return len(folds) == len(ENVIRONMENTS) and {*map(display_name, folds)} == {*ENVIRONMENTS}
 
 
 def published_scores(method: str) -> PublishedScores | None:
@@ -148,5 +125,9 @@ def in_fold(folds: Mapping[str, float], environment: str) -> float | None:
     return next((value for name, value in folds.items() if same_name(name, environment)), None)
 
 
-def _letters(name: str) -> str:
-    return "".join(character for character in name.casefold() if character.isalnum())
+def in_points(value: float, interval: tuple[float, float] | None = None) -> str:
+    """``+13.06 [+12.58, +13.54]`` of what is in percentage points; zero has no sign."""
+    signs = [
+        f"{number:+.2f}" if round(number, 2) else "0.00" for number in (value, *(interval or ()))
+    ]
+    return signs[0] if interval is None else "{} [{}, {}]".format(*signs)

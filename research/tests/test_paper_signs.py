@@ -7,15 +7,28 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from report_support import FOLDS, passes, sentence, synthetic_contents, with_passes
+from report_support import (
+    FOLDS,
+    invented,
+    passes,
+    sentence,
+    six_methods,
+    synthetic_contents,
+    with_passes,
+)
+from vcrt_research.paper import printed
+from vcrt_research.paper.signs import (
+    Agreement,
+    SignRow,
+    ablation_signs,
+    comparison_sentences,
+    sign_rows,
+)
+from vcrt_research.paper.tables import sign_table, text_table
 from vcrt_train.protocol.statistics import Interval
-from vcrt_train.report import paper
 from vcrt_train.report.analysis import analyse
-from vcrt_train.report.conclusions import ablation_signs
-from vcrt_train.report.contents import ReportContents
 from vcrt_train.report.estimates import Estimate
-from vcrt_train.report.published import Agreement, SignRow, sign_rows, sign_table, text_table
-from vcrt_train.report.summary import summary
+from vcrt_train.report.names import display_name
 
 
 def test_signs_are_compared_with_the_paper_only_where_there_is_one() -> None:
@@ -30,40 +43,29 @@ def test_signs_are_compared_with_the_paper_only_where_there_is_one() -> None:
         for run in contents.runs
     )
     contents = replace(contents, runs=runs)
-    line = sentence(summary(analyse(contents)), "sign of")
+    line = sentence(comparison_sentences(analyse(contents)), "sign of")
     assert "by fold it is the paper's on Lean, is not the paper's on ProofWriter" in line
     assert "and is not determined here on CLRS." in line
     # A single run determines no sign, however clear its items are.
     one = replace(contents, runs=tuple(run for run in runs if run.seed == 2))
-    line = sentence(summary(analyse(one)), "sign of")
+    line = sentence(comparison_sentences(analyse(one)), "sign of")
     assert "by fold it is not determined here, by a single run, on Lean, ProofWriter" in line
 
 
-def test_the_interval_over_runs_and_items_alone_decides_a_sign() -> None:
-    def interval(low: float, *, over_runs: bool = False) -> Interval:
-        return Interval(estimate=0.1, low=low, high=0.2, level=0.95, over_runs=over_runs)
-
-    for over_runs in (True, False):
-        for items in (interval(0.05), interval(-0.05)):
-            clear, unclear = (interval(low, over_runs=over_runs) for low in (0.05, -0.05))
-            assert Estimate(items=items, runs_and_items=clear).sign == int(over_runs)
-            assert Estimate(items=items, runs_and_items=unclear).sign == 0
-
-
 def test_published_numbers_agree_with_each_other() -> None:
-    for row in paper.MAIN_TABLE:
+    for row in printed.MAIN_TABLE:
         assert row.macro == pytest.approx(np.mean(list(row.folds.values())), abs=0.011), row.method
-    for difference in (paper.HEADLINE, *paper.MECHANISM_TABLE):
+    for difference in (printed.HEADLINE, *printed.MECHANISM_TABLE):
         assert difference.macro == pytest.approx(
             np.mean(list(difference.folds.values())), abs=0.011
         ), difference.minus
-    ours, baseline = (paper.published_scores(m) for m in ("vcrt", "canonical_grpo"))
+    ours, baseline = (printed.published_scores(m) for m in ("vcrt", "canonical_grpo"))
     assert ours is not None
     assert baseline is not None
-    for fold, value in paper.HEADLINE.folds.items():
+    for fold, value in printed.HEADLINE.folds.items():
         assert value == pytest.approx(ours.folds[fold] - baseline.folds[fold], abs=0.011)
-    assert paper.display_name("no_orbit") == "No-Orbit"
-    assert paper.display_name("my method") == "my method"
+    assert display_name("no_orbit") == "No-Orbit"
+    assert display_name("my method") == "my method"
 
 
 @pytest.mark.parametrize(
@@ -108,21 +110,10 @@ def test_every_case_of_agreement(
     assert row.agreement is expected
 
 
-def six_methods(**counts: tuple[int, int, int]) -> ReportContents:
-    """Every run of a method passes as many items; methods that are not named pass 300 of 400."""
-    names = ("outcome-grpo", "canonical-grpo", "vcrt", "no-orbit", "shuffled-orbit", "no-anti")
-    made = synthetic_contents(
-        rates=dict.fromkeys(names, (0.5,) * 3), num_items=400, num_updates=1, num_resamples=300
-    )
-    rows = {name: counts.get(name.replace("-", "_"), (300,) * 3) for name in names}
-    return with_passes(
-        made,
-        {(n, f): [c] * 3 for n, row in rows.items() for f, c in zip(FOLDS, row, strict=True)},
-    )
-
-
 def test_every_disagreement_is_said_in_words_and_with_its_interval() -> None:
-    lines = summary(analyse(six_methods(no_anti=(200, 200, 390), canonical_grpo=(280, 350, 290))))
+    lines = comparison_sentences(
+        analyse(six_methods(no_anti=(200, 200, 390), canonical_grpo=(280, 350, 290)))
+    )
     line = sentence(lines, "Ours disagrees in sign with the paper: ")
     assert "VCRT minus No-Anti on CLRS, -22.50 [-" in line
     assert "] here and +4.68 in the paper" in line
@@ -134,7 +125,7 @@ def test_every_disagreement_is_said_in_words_and_with_its_interval() -> None:
 
 
 def test_an_ablation_that_helps_is_a_disagreement_on_its_macro() -> None:
-    lines = summary(analyse(six_methods(no_anti=(350, 350, 350))))
+    lines = comparison_sentences(analyse(six_methods(no_anti=(350, 350, 350))))
     line = sentence(lines, "Ours disagrees in sign with the paper: ")
     assert "VCRT minus No-Anti as macro, -12.50 [" in line
     assert "] here and +12.09 in the paper" in line
@@ -146,7 +137,7 @@ def test_an_ablation_that_helps_is_a_disagreement_on_its_macro() -> None:
 def test_an_estimate_on_the_other_side_is_said_without_being_called_a_sign() -> None:
     contents = six_methods()
     counts = {("no-anti", "lean"): [290, 330, 300], ("no-anti", "clrs"): [200] * 3}
-    lines = summary(analyse(with_passes(contents, counts)))
+    lines = comparison_sentences(analyse(with_passes(contents, counts)))
     line = sentence(lines, "on the other side of zero")
     assert "VCRT minus No-Anti on Lean, -1.67 [-" in line
     assert not [text for text in lines if text.startswith("Ours disagrees")]
@@ -158,19 +149,7 @@ def test_what_one_lucky_run_makes_is_no_sign_anywhere() -> None:
     counts = {("canonical-grpo", "lean"): [279, 300, 201], ("no-anti", "lean"): [200] * 3}
     contents = with_passes(found, counts)
     analysis = analyse(contents)
-    headline = analysis.headline
-    assert headline is not None
-    macro = headline.macro
-    assert macro is not None
-    assert [100 * one.estimate for one in headline.run_macros.values()] == pytest.approx(
-        [1.75, 0.0, 8.25]
-    )
-    assert macro.items.sign == 1
-    assert (100 * macro.runs_and_items.low, 100 * macro.runs_and_items.high) == pytest.approx(
-        (-7.5, 14.2), abs=0.3
-    )
-    lines = summary(analyse(contents))
-    assert "is not established beyond these runs" in sentence(lines, "paired difference")
+    lines = comparison_sentences(analysis)
     assert "The sign of the macro difference is not determined here" in sentence(lines, "sign of")
     assert "on Lean" not in sentence(lines, "sign of").split("is not determined here on")[0]
     rows = {row[:3]: row[5] for row in sign_table(analysis).rows}
@@ -182,17 +161,8 @@ def test_what_one_lucky_run_makes_is_no_sign_anywhere() -> None:
     assert shares["Share of Lean in the macro difference from Canonical-GRPO (%)"][0] == "n/a"
 
 
-def test_items_of_one_source_are_one_cluster_for_every_sign() -> None:
-    contents = six_methods(no_anti=(200, 200, 200))
-    together = dict.fromkeys(FOLDS, ("one",) * 200 + ("two",) * 200)
-    signs = ablation_signs(analyse(replace(contents, sources=together)))
-    # Two sources show as little as two runs do; the bootstrap of items sees none of it.
-    assert signs["no-anti"] == 0
-    assert ablation_signs(analyse(contents))["no-anti"] == 1
-
-
 def test_without_any_difference_no_sign_is_claimed() -> None:
-    lines = summary(analyse(six_methods()))
+    lines = comparison_sentences(analyse(six_methods()))
     counts = sentence(lines, "differences that the paper has too")
     assert "the sign is the paper's in 0, the opposite in 0, not determined here in 21" in counts
     assert counts.endswith("and not determined in the paper in 3.")
@@ -220,17 +190,45 @@ def test_on_other_folds_no_macro_is_compared() -> None:
 
 
 def test_differences_of_printed_means_are_marked() -> None:
-    assert paper.OVER_OUTCOME.of_means
-    assert (paper.OVER_OUTCOME.macro, paper.INTERFACE.macro) == (19.88, 6.81)
-    assert paper.INTERFACE.folds == {"Lean": 9.16, "ProofWriter": 1.15, "CLRS": 10.13}
-    assert paper.REPLICATION.macro == pytest.approx(
-        np.mean(list(paper.REPLICATION.folds.values())), abs=0.011
+    assert printed.OVER_OUTCOME.of_means
+    assert (printed.OVER_OUTCOME.macro, printed.INTERFACE.macro) == (19.88, 6.81)
+    assert printed.INTERFACE.folds == {"Lean": 9.16, "ProofWriter": 1.15, "CLRS": 10.13}
+    assert printed.REPLICATION.macro == pytest.approx(
+        np.mean(list(printed.REPLICATION.folds.values())), abs=0.011
     )
-    share = 100 * paper.HEADLINE.folds["Lean"] / sum(paper.HEADLINE.folds.values())
-    assert share == pytest.approx(paper.LARGEST_SHARE[1], abs=0.6)
-    others = [value for fold, value in paper.HEADLINE.folds.items() if fold != "Lean"]
-    assert pytest.approx(np.mean(others)) == paper.MEAN_OF_OTHERS
+    share = 100 * printed.HEADLINE.folds["Lean"] / sum(printed.HEADLINE.folds.values())
+    assert share == pytest.approx(printed.LARGEST_SHARE[1], abs=0.6)
+    others = [value for fold, value in printed.HEADLINE.folds.items() if fold != "Lean"]
+    assert pytest.approx(np.mean(others)) == printed.MEAN_OF_OTHERS
     # With the weaker baseline as the stronger one, the sentence names where the number is from.
     weak = six_methods(canonical_grpo=(100,) * 3, outcome_grpo=(200,) * 3)
-    line = sentence(summary(analyse(weak)), "The sign of the macro difference")
+    line = sentence(comparison_sentences(analyse(weak)), "The sign of the macro difference")
     assert "+19.88 points on Qwen3.5-2B, by subtraction of its means" in line
+
+
+def test_the_criterion_on_ablations() -> None:
+    def lines(**counts: int) -> list[str]:
+        rates = dict.fromkeys(("vcrt", "no-anti", "no-orbit", "shuffled-orbit"), (0.5,) * 3)
+        made = synthetic_contents(rates=rates, num_items=400, num_updates=1, num_resamples=300)
+        by_name = {"vcrt": 300, **{k.replace("_", "-"): v for k, v in counts.items()}}
+        return comparison_sentences(
+            analyse(with_passes(made, {(n, f): [c] * 3 for n, c in by_name.items() for f in FOLDS}))
+        )
+
+    all_lower = sentence(lines(no_anti=200, no_orbit=250, shuffled_orbit=200), "criterion")
+    assert "is met here (it is lower for No-Anti, No-Orbit and Shuffled-Orbit); in the" in all_lower
+    mixed = sentence(lines(no_anti=200, no_orbit=300, shuffled_orbit=350), "criterion")
+    assert "is not met here (it is lower for No-Anti, higher for Shuffled-Orbit, not de" in mixed
+    assert not [line for line in comparison_sentences(analyse(invented())) if "criterion" in line]
+
+
+def test_the_signs_of_a_gain_of_a_loss_and_of_nothing() -> None:
+    def signs(baseline: float, ours: float) -> str:
+        rates = {"canonical-grpo": (baseline,) * 3, "vcrt": (ours,) * 3}
+        return sentence(comparison_sentences(analyse(synthetic_contents(rates=rates))), "sign of")
+
+    assert "The sign of the macro difference is the paper's" in signs(0.5, 0.9)
+    assert "is not the paper's" in signs(0.8, 0.5)
+    assert "it is not the paper's on Lean, ProofWriter and CLRS." in signs(0.8, 0.5)
+    assert "macro difference is not determined here" in signs(1.0, 1.0)
+    assert "is not the paper's" not in signs(1.0, 1.0)
