@@ -33,7 +33,7 @@ from vcrt.records.manifest import MAX_BYTES as LIMITS
 from vcrt.records.sealing.integrity import read_sealed
 from vcrt.records.sealing.leaves import leaves_from_bytes
 from vcrt.storage import sole_user
-from vcrt_train.protocol.anonymity_result import read_report
+from vcrt_research.anonymity.result import read_report
 from vcrt_train.training.checkpoint import HEAD, read_metrics
 
 #: What each reader may take for a megabyte of JSON, in MB: pydantic's copies took hundreds.
@@ -47,7 +47,7 @@ from vcrt.records.dataset import open_dataset
 from vcrt.records.sealing.proof import check_proof
 from vcrt.records.sealing.integrity import read_sealed
 from vcrt.records.relation_records import read_relation_record
-from vcrt_train.protocol.anonymity_result import read_report
+from vcrt_research.anonymity.result import read_report
 file = Path(sys.argv[1])
 readers = [lambda: read_certificate(file), lambda: check_proof(file, ""), lambda: open_dataset(file.parent),
            lambda: read_sealed(file.parent), lambda: read_relation_record(file.read_bytes(), "x"),

@@ -16,7 +16,7 @@ from vcrt_train.protocol.scores import passes_array
 from vcrt_train.report.contents import FoldScore, ReportContents, RunReport
 
 CONTENTS = "contents.json.gz"
-LEFT_OUT = ("search", "anonymity", "also_test", "explorer")
+LEFT_OUT = ("search", "also_test", "explorer")
 #: The share of items that rounding on another processor may decide otherwise, of a model that hardly prefers an order.
 ROUNDED = 0.05
 #: What differs between the plans of seeds and folds of one comparison.

@@ -12,11 +12,7 @@ from vcrt.errors import DatasetError, VcrtError
 from vcrt.records.dataset import open_dataset
 from vcrt_research.anonymity.material import read_probed_records
 from vcrt_research.anonymity.probe import probe_dataset
-from vcrt_research.anonymity.tasks import TARGETS
-from vcrt_research.anonymity.views import WORD_VIEWS
-from vcrt_research.commands import probe as command
-from vcrt_research.probing import probe
-from vcrt_train.protocol.anonymity_result import (
+from vcrt_research.anonymity.result import (
     AnonymityReport,
     ProbeResult,
     Unmeasured,
@@ -24,7 +20,11 @@ from vcrt_train.protocol.anonymity_result import (
     report_bytes,
     require_anonymous,
 )
-from vcrt_train.report.anonymity import anonymity_sentences, anonymity_table, read_anonymity
+from vcrt_research.anonymity.tasks import TARGETS
+from vcrt_research.anonymity.views import WORD_VIEWS
+from vcrt_research.anonymity.words import anonymity_sentences, anonymity_table
+from vcrt_research.commands import probe as command
+from vcrt_research.probing import probe
 from vcrt_train.report.table import to_csv, to_html, to_text
 
 
@@ -167,14 +167,6 @@ def test_no_probe_is_no_verdict():
     sentences = anonymity_sentences(replace(report(), results=(), controls=()))
     assert "Nothing is known" in sentences[0]
     assert "none above chance" not in " ".join(sentences)
-
-
-def test_the_report_of_an_experiment_is_that_of_its_dataset(tmp_path):
-    assert read_anonymity(tmp_path, "ab" * 32) is None
-    (tmp_path / "anonymity.json").write_bytes(report_bytes(report()))
-    assert read_anonymity(tmp_path, "ab" * 32) == report()
-    with pytest.raises(DatasetError, match="another dataset"):
-        read_anonymity(tmp_path, "cd" * 32)
 
 
 def test_a_file_of_another_form_is_refused(tmp_path):

@@ -364,22 +364,6 @@ def test_one_table_is_printed_in_each_form_and_nothing_is_written(evaluated, cap
     assert {path: path.stat().st_mtime_ns for path in experiment.rglob("*")} == before
 
 
-def test_a_report_takes_the_probe_of_its_own_dataset_only(evaluated, capsys, tmp_path):
-    experiment = tmp_path / "probed"
-    shutil.copytree(evaluated / "experiment", experiment)
-    root_hash = json.loads((evaluated / "data" / "manifest.json").read_text())["root_hash"]
-    found = {"backbone_digest": "ab" * 32, "seed": 0, "level": 0.95, "root_hash": root_hash}
-    found |= {"results": [], "controls": [], "unmeasured": [], "findings": ["rows in order"]}
-    file = experiment / "anonymity.json"
-    file.write_text(json.dumps(found))
-    assert run(capsys, "report", experiment)[0] == 0
-    assert "Rows in order." in (experiment / "report" / "report.html").read_text()
-    file.write_text(json.dumps(found | {"root_hash": "00" * 32}))
-    assert "of another dataset" in refused(capsys, "report", experiment, code=4)
-    file.write_text(json.dumps({}))
-    assert "vcrt probe" in refused(capsys, "report", experiment, code=4)
-
-
 def test_sharing_and_trackers_are_checked_before_anything_is_trained(evaluated, capsys, tmp_path):
     experiment = tmp_path / "untrained"
     main(["plan", str(evaluated / "data"), "--output", str(experiment), *SMALL_PLAN])

@@ -33,7 +33,7 @@ from vcrt.records.manifest import AGREEMENT, MANIFEST, Manifest, audit_name, pol
 from vcrt.records.policy_view import record_from_json
 from vcrt.records.relation_records import read_relation_record
 from vcrt.records.rows import read_rows, write_rows
-from vcrt_train.protocol.anonymity_result import AnonymityReport, read_report, report_bytes
+from vcrt_research.anonymity.result import AnonymityReport, read_report, report_bytes
 
 BY_HAND = {
     "operations": ["a", "b", "c"],

@@ -18,15 +18,15 @@ def probe(dataset: Path, output: Path | None = None, seed: int = 0) -> None:
 
     Prompts are probed with relations by opaque names and in words, whichever a plan shows to its model.
 
-    Example: vcrt probe runs/data --output runs/experiment/anonymity.json
+    Example: vcrt probe runs/data --output runs/anonymity.json
 
     Args:
         dataset: A directory made by `vcrt certify`.
-        output: Where to keep the result; the report of an experiment takes it from EXPERIMENT/anonymity.json.
+        output: Where to keep the result.
         seed: Seed of the probe's subsamples and splits.
     """
-    from vcrt_train.protocol.anonymity_result import require_anonymous
-    from vcrt_train.report.anonymity import anonymity_sentences, anonymity_table
+    from vcrt_research.anonymity.result import require_anonymous
+    from vcrt_research.anonymity.words import anonymity_sentences, anonymity_table
     from vcrt_train.report.table import to_rich
 
     console = plain_console()

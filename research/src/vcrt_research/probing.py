@@ -10,7 +10,7 @@ from vcrt.progress import SILENT, Progress
 from vcrt.records.dataset import Dataset
 from vcrt.storage import write_file
 from vcrt_research.anonymity.probe import probe_dataset
-from vcrt_train.protocol.anonymity_result import AnonymityReport, report_bytes
+from vcrt_research.anonymity.result import AnonymityReport, report_bytes
 
 
 def probe(
@@ -23,7 +23,7 @@ def probe(
     """Measure what classifiers can guess from a dataset's policy records: ``vcrt probe``.
 
     The report is kept in the new file ``output``, if one is given; ``seed`` draws subsamples and splits. A leak is a
-    result, which the command makes an error (:func:`vcrt_train.protocol.anonymity_result.require_anonymous`). Raises
+    result, which the command makes an error (:func:`vcrt_research.anonymity.result.require_anonymous`). Raises
     :class:`vcrt.errors.VcrtError` if ``output`` exists or lies in the dataset.
     """
     opened = as_dataset(dataset)
@@ -31,7 +31,7 @@ def probe(
         require_apart(
             Path(output),
             opened.path,
-            "elsewhere, for example anonymity.json in an experiment's directory",
+            "elsewhere, for example beside the dataset",
         )
     report = probe_dataset(opened, seed=seed, progress=progress)
     if output is not None:

@@ -23,7 +23,6 @@ from report_support import (
     sentence,
     synthetic_contents,
 )
-from vcrt_train.protocol.anonymity_result import AnonymityReport, ProbeResult
 from vcrt_train.report.analysis import analyse
 from vcrt_train.report.contents import ReportContents
 from vcrt_train.report.data_words import data_sentences
@@ -305,52 +304,6 @@ def test_a_second_opening_marks_the_report(contents: ReportContents, tmp_path: P
     )
     assert 'class="alert"' in html
     assert "opened more than once: a broken disk." in html
-
-
-def test_what_a_probe_could_guess_is_on_the_page(
-    contents: ReportContents, html: str, tmp_path: Path
-) -> None:
-    leak = ProbeResult(
-        target="environment",
-        view="file row",
-        num_records=600,
-        num_classes=3,
-        auc=0.812,
-        low=0.741,
-        high=0.883,
-        p_value=0.002,
-        at_chance=False,
-    )
-    anonymity = AnonymityReport(
-        root_hash="cd" * 32,
-        backbone_digest="ab" * 32,
-        seed=0,
-        level=0.95,
-        results=(leak,),
-        controls=(),
-        unmeasured=(),
-        findings=(EVIL,),
-    )
-    write_report(analyse(replace(contents, anonymity=anonymity)), tmp_path, paper_figures=False)
-    text = (tmp_path / "report.html").read_text(encoding="utf-8")
-    page = Page(text)
-    head, row = page.tables["anonymity"]
-    assert dict(zip(head, row, strict=True)) == {
-        "Guessed": "environment",
-        "From": "file row",
-        "Records": "600",
-        "Classes": "3",
-        "AUC": "0.812",
-        "Interval": "[0.741, 0.883]",
-        "p": "0.002",
-        "Verdict": "leak",
-    }
-    words = "".join(page.text)
-    assert "of 1 probe, these guess: environment from file row (AUC 0.812)" in words
-    assert EVIL in words
-    assert "<script" not in text
-    assert "leak" in (tmp_path / "anonymity.csv").read_text(encoding="utf-8")
-    assert "anonymity" not in Page(html).tables
 
 
 def test_the_data_in_words(contents: ReportContents, html: str) -> None:

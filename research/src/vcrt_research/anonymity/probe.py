@@ -26,17 +26,17 @@ from vcrt_research.anonymity.auc import Auc, cross_validated_auc
 from vcrt_research.anonymity.files import file_findings
 from vcrt_research.anonymity.hidden import HIDDEN_VIEWS, hidden_features
 from vcrt_research.anonymity.material import ProbedRecord, read_probed_records
-from vcrt_research.anonymity.tasks import CONTROLS, TARGETS, Task, make_task
-from vcrt_research.anonymity.views import WORD_VIEWS, row_order_features, word_features
-from vcrt_train.config import EMBEDDED_LONG_NAME, EMBEDDED_NAME
-from vcrt_train.policy.backbone import Backbone, load_backbone
-from vcrt_train.protocol.anonymity_result import (
+from vcrt_research.anonymity.result import (
     AnonymityReport,
     ProbeResult,
     Target,
     Unmeasured,
     View,
 )
+from vcrt_research.anonymity.tasks import CONTROLS, TARGETS, Task, make_task
+from vcrt_research.anonymity.views import WORD_VIEWS, row_order_features, word_features
+from vcrt_train.config import EMBEDDED_LONG_NAME, EMBEDDED_NAME
+from vcrt_train.policy.backbone import Backbone, load_backbone
 
 #: The share of datasets in which, under chance, every interval holds 0.5.
 LEVEL = 0.95

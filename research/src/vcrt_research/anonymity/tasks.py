@@ -30,7 +30,7 @@ from vcrt.orders import Order, all_orders
 from vcrt.randomness import generator
 from vcrt_research.anonymity.auc import Design
 from vcrt_research.anonymity.material import ProbedRecord
-from vcrt_train.protocol.anonymity_result import Target
+from vcrt_research.anonymity.result import Target
 
 #: What must be at chance.
 TARGETS: tuple[Target, ...] = ("environment", "schema", "legal order")

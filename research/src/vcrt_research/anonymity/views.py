@@ -35,8 +35,8 @@ from vcrt.records.policy_view import (
     render,
 )
 from vcrt_research.anonymity.material import ProbedRecord
+from vcrt_research.anonymity.result import IN_WORDS, WordView
 from vcrt_research.anonymity.tasks import Task
-from vcrt_train.protocol.anonymity_result import IN_WORDS, WordView
 
 WORD_VIEWS: tuple[WordView, ...] = get_args(WordView)
 

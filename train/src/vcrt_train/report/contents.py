@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vcrt.errors import VcrtError
-from vcrt_train.protocol.anonymity_result import AnonymityReport
 from vcrt_train.protocol.search import Search
 
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
@@ -102,8 +101,6 @@ class ReportContents:
     remarks: tuple[str, ...] = ()
     #: The search that the plan was made with; None if there was none.
     search: Search | None = None
-    #: What a probe could guess of the policy records; None where none was run.
-    anonymity: AnonymityReport | None = None
     #: The source (a theory, a run, a draw) of each held-out item by fold, and of each retention item by held-out fold;
     #: empty where not known: then items count as independent.
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

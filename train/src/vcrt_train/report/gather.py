@@ -28,7 +28,6 @@ from vcrt_train.protocol.scores import (
     view_of,
 )
 from vcrt_train.protocol.splits import set_aside
-from vcrt_train.report.anonymity import read_anonymity
 from vcrt_train.report.contents import FoldScore, ReportContents, RunReport, TestSetScores
 from vcrt_train.report.native_words import native_words
 from vcrt_train.report.source_validation import flag_sentences
@@ -110,7 +109,6 @@ def gather(experiment: Experiment) -> ReportContents:
         warnings=(*plan.warnings, *other_code_sentences(experiment), *flag_sentences(runs)),
         remarks=(*plan.remarks, *report_sentences(plan), *native_words(dataset)),
         search=planned_search(experiment),
-        anonymity=read_anonymity(experiment.path, dataset.manifest.root_hash),
         sources={fold: sources[fold] for fold in plan.held_out},
         retention_sources={
             fold: tuple(

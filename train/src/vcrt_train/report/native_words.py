@@ -1,6 +1,6 @@
 """Say what the texts of records give away: whoever reads steps in an environment's own words knows the environment.
 
-Not covered: what else a record might tell (:mod:`vcrt_train.protocol.anonymity`, which leaves these texts out).
+Not covered: what else a record might tell.
 """
 
 from __future__ import annotations

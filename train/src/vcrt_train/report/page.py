@@ -15,7 +15,6 @@ from vcrt.printable import counted
 from vcrt.storage import make_directory, write_file
 from vcrt.words.evidence_words import inner_values
 from vcrt_train.report.analysis import Analysis
-from vcrt_train.report.anonymity import anonymity_sentences
 from vcrt_train.report.charts import DARK, LIGHT, Figure, method_styles
 from vcrt_train.report.conclusions import bound_sentences
 from vcrt_train.report.contents import ReportContents
@@ -109,7 +108,6 @@ def render_page(analysis: Analysis, tables: Sequence[Table], figures: Mapping[st
             for method, style in method_styles(contents.methods).items()
         ],
         colors={"light": LIGHT, "dark": DARK},
-        anonymity=anonymity_sentences(contents.anonymity) if contents.anonymity else [],
         tables={table.name: to_html(table) for table in tables},
     )
 

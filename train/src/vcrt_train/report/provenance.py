@@ -13,7 +13,6 @@ from vcrt.certification.relations import RelationType
 from vcrt.words.evidence_words import evidence_sentences
 from vcrt_train.protocol.search import RANGES, Search, SearchCheck
 from vcrt_train.protocol.statistics import proportion_interval
-from vcrt_train.report.anonymity import anonymity_table
 from vcrt_train.report.contents import ReportContents
 from vcrt_train.report.table import Table
 from vcrt_train.report.wording import label
@@ -30,7 +29,6 @@ def provenance_tables(contents: ReportContents) -> tuple[Table, ...]:
         fold_table(contents),
         exclusion_table(contents),
         cross_check_table(contents),
-        *(() if contents.anonymity is None else (anonymity_table(contents.anonymity),)),
         plan_table(contents),
         *(() if contents.search is None else (search_table(contents.search, contents.plan),)),
         opening_table(contents),

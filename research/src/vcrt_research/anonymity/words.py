@@ -1,39 +1,13 @@
 """Report what a probe could guess of the policy records, as a table and as sentences.
 
-It lives as ``anonymity.json`` in an experiment's directory, since a frozen dataset's directory takes no further files.
-Not covered: how it was measured (see :mod:`vcrt_train.protocol.anonymity`).
+Not covered: how it was measured (:mod:`vcrt_research.anonymity.probe`).
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from vcrt.errors import DatasetError
 from vcrt.printable import counted, listed
-from vcrt_train.protocol.anonymity_result import IN_WORDS, AnonymityReport, ProbeResult, read_report
+from vcrt_research.anonymity.result import IN_WORDS, AnonymityReport, ProbeResult
 from vcrt_train.report.table import Table
-
-ANONYMITY_FILE = "anonymity.json"
-
-
-def read_anonymity(experiment: Path, root_hash: str) -> AnonymityReport | None:
-    """The probe's report in an experiment's directory, or None if there is none.
-
-    Raises :class:`DatasetError` if it is of another dataset than that with this root hash.
-    """
-    path = experiment / ANONYMITY_FILE
-    if not path.is_file():
-        return None
-    report = read_report(path)
-    if report.root_hash != root_hash:
-        raise DatasetError(
-            "the probe's report is of another dataset",
-            where=str(path),
-            found=f"root hash {report.root_hash}",
-            expected=f"root hash {root_hash}",
-            remedy="move it away, and make it again with `vcrt probe`",
-        )
-    return report
 
 
 def anonymity_table(report: AnonymityReport) -> Table:

@@ -1,6 +1,6 @@
 """Hold what a probe found: one result each, the report of a dataset, its file and its verdict.
 
-Not covered: how it was measured (the package `vcrt-research` does).
+Not covered: how it was measured (:mod:`vcrt_research.anonymity.probe`).
 """
 
 from __future__ import annotations
