@@ -95,6 +95,7 @@ def command(*arguments):
 # --- what commands say ------------------------------------------------------------------------------
 
 
+@pytest.mark.processes
 def test_validation_says_what_it_will_cost_long_before_it_ends(slow):
     with subprocess.Popen(
         [*VCRT, "environments", "validate", "slow"], stdout=subprocess.PIPE, text=True

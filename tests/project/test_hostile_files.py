@@ -272,7 +272,7 @@ def test_a_link_that_leads_out_of_a_dataset_is_refused(copy):
     file = copy / "audit" / "toy-a.jsonl.gz"
     file.rename(copy.parent / "elsewhere.jsonl.gz")
     file.symlink_to(copy.parent / "elsewhere.jsonl.gz")
-    with pytest.raises(DatasetError, match="a link in the dataset"):
+    with pytest.raises(DatasetError, match="symbolic link"):
         open_dataset(copy)
     file.unlink()
     shutil.copy(copy.parent / "elsewhere.jsonl.gz", file)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from proofwriter_support import data_file
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt_proofwriter import answers
-from vcrt_proofwriter.command import theories
+from vcrt_proofwriter.answers import theories
+from vcrt_proofwriter.command import print_answers
 from vcrt_proofwriter.engine import holding, truth
 from vcrt_proofwriter.english import parse_question, parse_theory
 from vcrt_proofwriter.files import (
@@ -81,7 +82,7 @@ def test_all_english_rows_are_read_and_written_again() -> None:
 def checked(*paths) -> str:
     output = StringIO()
     with redirect_stdout(output):
-        theories(paths)
+        print_answers(theories(paths))
     return output.getvalue()
 
 

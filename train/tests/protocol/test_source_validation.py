@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import dataclass
+from functools import wraps
 from unittest.mock import patch
 
 import pytest
@@ -104,9 +105,12 @@ def test_a_run_is_too_short_to_flag_if_it_is_validated_but_less_than_three_times
 def test_runs_of_the_demo_on_a_language_model_can_be_flagged(monkeypatch):
     (line,) = re.findall(r"vcrt (demo --settings .*)", (ROOT / "Makefile").read_text())
     seen = []
-    monkeypatch.setattr(
-        vcrt_train, "demo", lambda _, **asked: sys.exit(seen.append(asked["config"]))
-    )
+
+    @wraps(vcrt_train.demo)
+    def demo(**asked):
+        sys.exit(seen.append(asked["config"]))
+
+    monkeypatch.setattr(vcrt_train, "demo", demo)
     with pytest.raises(SystemExit):
         main(line.split())
     assert not is_too_short_to_flag(seen[0].schedule)
