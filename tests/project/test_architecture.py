@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -258,3 +259,10 @@ def test_modules_say_first_what_they_do():
     for path in files():
         said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "The"
         assert said.split()[0] not in NO_VERBS, f"{path}: {said[:60]}"
+
+
+def test_no_two_modules_of_training_have_one_name():
+    """But a command that is called as what it runs, and the contents of the command line."""
+    names = Counter(path.stem for path in TRAIN.rglob("*.py") if path.stem != "__init__")
+    twice = {name for name, number in names.items() if number > 1}
+    assert twice == {"backbone", "contents", "plan"}

@@ -297,7 +297,7 @@ def test_the_settings_beside_trl_s_are_those_of_the_class():
     (given,) = (
         node
         for node in ast.parse(
-            (ROOT / "train/src/vcrt_train/integrations/trl/config.py").read_text()
+            (ROOT / "train/src/vcrt_train/integrations/trl/orbit_grpo_config.py").read_text()
         ).body
         if isinstance(node, ast.ClassDef) and node.name == "OrbitGRPOConfig"
     )

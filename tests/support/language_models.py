@@ -21,8 +21,8 @@ from transformers import (
 )
 
 from vcrt_train.policy.locking import make_lock
+from vcrt_train.policy.record_text import INSTRUCTION
 from vcrt_train.policy.reference import backbone_reference
-from vcrt_train.policy.text import INSTRUCTION
 
 # Models this small gain nothing from threads, and threads that wait for a busy core cost a factor of 30.
 torch.set_num_threads(1)

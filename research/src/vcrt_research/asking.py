@@ -13,7 +13,7 @@ from vcrt.errors import BackboneError
 from vcrt.progress import SILENT, Progress
 from vcrt_train.policy.backbone import Backbone
 from vcrt_train.policy.evaluation_mode import evaluation_mode
-from vcrt_train.policy.text import TextEncoder
+from vcrt_train.policy.record_text import TextEncoder
 
 ASK = "Answer:"
 #: What counts as each answer, after ``Answer:``.

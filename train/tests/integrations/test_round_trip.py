@@ -189,7 +189,7 @@ def long(tmp_path_factory):
 def test_long_records_are_rewarded_by_their_partial_order_and_refused_where_orbits_are_needed(long):
     pytest.importorskip("trl", reason="not installed: make test-integrations")
     from vcrt_train.integrations.trl import OrbitGRPOConfig, certified_reward
-    from vcrt_train.integrations.trl.config import require_supported
+    from vcrt_train.integrations.trl.orbit_grpo_config import require_supported
 
     rows = to_dataset(long)
     columns = {name: rows[name] for name in ("orbit", "partial_order", "pointers")}

@@ -258,10 +258,11 @@ def expected_loss(config, model, behaviour, inputs):
     return policy + config.orbit_alpha * torch.stack(margins).mean()
 
 
-def test_the_loss_is_the_papers(saved, tmp_path):
-    config = OrbitGRPOConfig(
-        **settings(tmp_path, scale_rewards="leave_one_out", temperature=0.8), orbit_alpha=0.3
-    )
+@pytest.mark.parametrize("epsilon", [0.2, 5.0])
+def test_the_loss_is_the_papers(saved, tmp_path, epsilon):
+    """At the narrow clip the ratio of the credited sample is clipped; at the wide one all of it counts."""
+    changes = {"scale_rewards": "leave_one_out", "temperature": 0.8, "epsilon": epsilon}
+    config = OrbitGRPOConfig(**settings(tmp_path, **changes), orbit_alpha=0.3)
     trainer, logs, _ = train(Observed, config, load_model(saved), rows())
     assert config.importance_sampling_level == "trajectory"
     assert max(row["orbit/credited"] for row in logs) > 0

@@ -24,8 +24,8 @@ from vcrt_train.policy import gguf_hyperparameters, gguf_import, language_model
 from vcrt_train.policy.backbone import load_backbone
 from vcrt_train.policy.gguf_hyperparameters import PLACES, reflect
 from vcrt_train.policy.gguf_import import read_header
+from vcrt_train.policy.record_text import INSTRUCTION
 from vcrt_train.policy.reference import backbone_reference
-from vcrt_train.policy.text import INSTRUCTION
 
 
 @pytest.fixture(scope="module")

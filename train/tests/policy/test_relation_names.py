@@ -29,8 +29,8 @@ from vcrt.records.policy_view import (
     render,
 )
 from vcrt_train.policy.pointers import choose_pointers
+from vcrt_train.policy.record_text import TextEncoder, TextForm, record_text
 from vcrt_train.policy.reference import BackboneReference, backbone_reference
-from vcrt_train.policy.text import TextEncoder, TextForm, record_text
 
 #: How each relation reads, written down once more.
 SENTENCES = {

@@ -21,9 +21,9 @@ from vcrt.records.policy_view import (
     PolicyRecord,
     render,
 )
-from vcrt_train.policy import text as text_module
+from vcrt_train.policy import record_text as text_module
 from vcrt_train.policy.pointers import CANDIDATES, choose_pointers
-from vcrt_train.policy.text import TextEncoder, TextForm
+from vcrt_train.policy.record_text import TextEncoder, TextForm
 
 RECORD = PolicyRecord(
     record_id="never rendered",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vcrt_train.protocol.experiment import Experiment
     from vcrt_train.report.analysis import Analysis
     from vcrt_train.report.contents import ReportContents
-    from vcrt_train.report.explorer.contents import ExplorerContents
+    from vcrt_train.report.explorer.explorer_contents import ExplorerContents
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

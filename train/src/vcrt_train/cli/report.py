@@ -14,7 +14,7 @@ from vcrt.printable import counted
 
 if TYPE_CHECKING:
     from vcrt_train.api.reporting import Report
-    from vcrt_train.report.explorer.contents import ExplorerContents
+    from vcrt_train.report.explorer.explorer_contents import ExplorerContents
 
 
 def report(

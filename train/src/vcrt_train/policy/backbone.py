@@ -36,9 +36,9 @@ from vcrt_train.policy.model_provenance import (
     read_provenance,
 )
 from vcrt_train.policy.pointers import choose_pointers
+from vcrt_train.policy.record_text import TextEncoder, TextForm
 from vcrt_train.policy.reference import EMBEDDED, BackboneReference, backbone_reference
 from vcrt_train.policy.scoring import CausalModel, Prompt
-from vcrt_train.policy.text import TextEncoder, TextForm
 from vcrt_train.policy.tokenizer import encode_record, num_pointers, read_tokenizer, write_tokenizer
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from vcrt.records.policy_view import (
     RELATIONS,
     SEPARATOR,
 )
-from vcrt_train.policy.text import Pointer, TextForm, require_pointers
+from vcrt_train.policy.record_text import Pointer, TextForm, require_pointers
 
 _CHARACTERS = ascii_uppercase + ascii_lowercase + digits
 #: The forms of a pointer, in the order in which they are tried.

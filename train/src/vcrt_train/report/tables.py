@@ -25,7 +25,7 @@ from vcrt_train.report.estimates import Comparison
 from vcrt_train.report.further_sets_table import tables_of_test_sets
 from vcrt_train.report.learning import learning_table
 from vcrt_train.report.provenance import provenance_tables
-from vcrt_train.report.source_validation import validation_table
+from vcrt_train.report.source_validation_table import validation_table
 from vcrt_train.report.table import Cell, Table
 from vcrt_train.report.task import methods_note, task_note
 from vcrt_train.report.wording import counted_range, interval_text, label, percent, points

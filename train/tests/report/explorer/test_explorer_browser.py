@@ -17,7 +17,7 @@ from vcrt.datasets.freezing import make_dataset
 from vcrt.orders import all_orders, linear_extensions
 from vcrt.printable import printable
 from vcrt_train.protocol.plan import PlannedRun
-from vcrt_train.report.explorer import contents as gathering
+from vcrt_train.report.explorer import explorer_contents as gathering
 from vcrt_train.report.explorer import gather_explorer, geometry, render_explorer
 from vcrt_train.report.explorer.masses import Mass, RunMasses
 

@@ -26,7 +26,7 @@ from vcrt_train.protocol.plan import make_plan
 from vcrt_train.protocol.planned_training import train
 from vcrt_train.protocol.scores import read_scores
 from vcrt_train.report.explorer import gather_explorer
-from vcrt_train.report.explorer.page import page_json
+from vcrt_train.report.explorer.explorer_page import page_json
 
 NAMES = ("left", "right")
 FACTORIES = {name: type(name.title(), (posets.Posets,), {"name": name}) for name in NAMES}

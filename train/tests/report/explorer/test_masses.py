@@ -29,7 +29,7 @@ from vcrt_train.protocol.plan import make_plan
 from vcrt_train.protocol.planned_training import train
 from vcrt_train.protocol.scores import FROZEN_AS
 from vcrt_train.report.explorer import gather_explorer, masses
-from vcrt_train.report.explorer.page import page_json
+from vcrt_train.report.explorer.explorer_page import page_json
 from vcrt_train.training.methods import method
 
 TOYS = toy.THREE_TOYS

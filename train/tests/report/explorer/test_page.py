@@ -21,11 +21,11 @@ from vcrt.errors import DatasetError, VcrtError
 from vcrt.orders import all_orders
 from vcrt.records.audit import certified_from_row
 from vcrt.records.dataset import read_audit
-from vcrt_train.report.explorer import contents as gathering
+from vcrt_train.report.explorer import explorer_contents as gathering
 from vcrt_train.report.explorer import gather_explorer, render_explorer, write_explorer
 from vcrt_train.report.explorer.episodes import MAX_CHARACTERS, embedded, shown_text
+from vcrt_train.report.explorer.explorer_page import page_json
 from vcrt_train.report.explorer.geometry import swaps
-from vcrt_train.report.explorer.page import page_json
 
 
 @pytest.fixture(scope="module", autouse=True)

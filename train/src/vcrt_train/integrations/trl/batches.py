@@ -11,7 +11,12 @@ from torch import Tensor
 from vcrt.errors import MalformedInputError
 from vcrt.printable import counted
 from vcrt_train.integrations.orbit_credit import Candidates, TokenIds, encode_completions, unpadded
-from vcrt_train.integrations.trl.config import ILLEGAL, ORBIT, OrbitGRPOConfig, require_listed
+from vcrt_train.integrations.trl.orbit_grpo_config import (
+    ILLEGAL,
+    ORBIT,
+    OrbitGRPOConfig,
+    require_listed,
+)
 
 
 def batch_of(input_ids: Tensor, attention_mask: Tensor, length: int) -> dict[str, Tensor]:

@@ -1,6 +1,6 @@
 """Judge, reward and certify what a trainer samples, as it is sampled, and make candidates of it.
 
-Not covered: the loss (:mod:`vcrt_train.integrations.trl.trainer`).
+Not covered: the loss (:mod:`vcrt_train.integrations.trl.orbit_grpo_trainer`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vcrt.hashing import Json
 from vcrt.printable import counted
 from vcrt.randomness import generator
 from vcrt_train.integrations.orbit_credit import Candidates, TokenIds
-from vcrt_train.integrations.trl.config import ENVIRONMENT, TASK, OrbitGRPOConfig
+from vcrt_train.integrations.trl.orbit_grpo_config import ENVIRONMENT, TASK, OrbitGRPOConfig
 from vcrt_train.integrations.written_orbits import OrbitLimits, written_orbit
 
 #: What is counted of all completions, if only as 0; reasons of ``missed/`` stand beside them.

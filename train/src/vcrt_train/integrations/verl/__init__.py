@@ -8,7 +8,7 @@ update; afterwards each row is clipped by itself instead of the orbit. Needs an 
 Source: the paper's Section "Orbit-GRPO"; verl's ``register_policy_loss`` and its plug-ins, as of version 0.9.1.
 """
 
-from vcrt_train.integrations.verl.batch import expand, sampled_members
 from vcrt_train.integrations.verl.loss import NAME, orbit_grpo
+from vcrt_train.integrations.verl.orbit_batch import expand, sampled_members
 
 __all__ = ["NAME", "expand", "orbit_grpo", "sampled_members"]

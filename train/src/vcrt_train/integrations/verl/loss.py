@@ -2,7 +2,8 @@
 
 verl loads this module by itself, by the entry point ``vcrt`` of the group ``verl.plugins``. The loss is verl's own
 clipped one (``vanilla``) on rows of one token, which stands for the whole completion; so are its settings, the second
-clip ``clip_ratio_c`` included. What a row weighs is in its advantage, see :mod:`vcrt_train.integrations.verl.batch`.
+clip ``clip_ratio_c`` included. What a row weighs is in its advantage
+(:mod:`vcrt_train.integrations.verl.orbit_batch`).
 Not covered: entropy bonus and KL as a loss, whose means would be over an orbit's rows instead of samples.
 
 Shapes: ``N`` rows, ``T`` tokens of a response.
@@ -16,7 +17,10 @@ import torch
 from torch import Tensor
 
 from vcrt.errors import RunError
-from vcrt_train.integrations.verl.library import compute_policy_loss_vanilla, register_policy_loss
+from vcrt_train.integrations.verl.installed_verl import (
+    compute_policy_loss_vanilla,
+    register_policy_loss,
+)
 
 #: What ``actor_rollout_ref.actor.policy_loss.loss_mode`` is set to.
 NAME = "orbit_grpo"

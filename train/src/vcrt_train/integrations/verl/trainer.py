@@ -26,8 +26,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from vcrt.errors import RunError, UnavailableError
 from vcrt_train.integrations.orbit_credit import TokenIds, encode_completions
-from vcrt_train.integrations.verl.batch import GROUP, expand, sampled_members
-from vcrt_train.integrations.verl.library import DataProto, compute_position_id_with_mask
+from vcrt_train.integrations.verl.installed_verl import DataProto, compute_position_id_with_mask
+from vcrt_train.integrations.verl.orbit_batch import GROUP, expand, sampled_members
 
 try:
     import transfer_queue

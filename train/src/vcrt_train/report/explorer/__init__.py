@@ -11,8 +11,8 @@ from vcrt.progress import SILENT, Progress
 from vcrt.records.dataset import Dataset
 from vcrt.storage import make_directory, write_file
 from vcrt_train.protocol.experiment import Experiment
-from vcrt_train.report.explorer.contents import ExplorerContents, gather_explorer
-from vcrt_train.report.explorer.page import render_explorer
+from vcrt_train.report.explorer.explorer_contents import ExplorerContents, gather_explorer
+from vcrt_train.report.explorer.explorer_page import render_explorer
 
 __all__ = [
     "EXPLORER_FILE",

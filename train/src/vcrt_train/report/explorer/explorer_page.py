@@ -16,8 +16,8 @@ from vcrt.hashing import Json
 from vcrt.orders import all_orders, order_columns
 from vcrt.printable import counted
 from vcrt.words.certificate_words import order_text
-from vcrt_train.report.explorer.contents import ExplorerContents
 from vcrt_train.report.explorer.episodes import drawing_name, embedded
+from vcrt_train.report.explorer.explorer_contents import ExplorerContents
 from vcrt_train.report.explorer.geometry import Point, drawn_steps, faces, swaps
 from vcrt_train.report.explorer.masses import Mass, RunMasses
 from vcrt_train.report.table import template

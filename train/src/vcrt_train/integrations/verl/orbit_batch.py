@@ -27,7 +27,7 @@ from vcrt_train.integrations.orbit_rows import (
     row_advantages,
     row_weights,
 )
-from vcrt_train.integrations.verl.library import DataProto, compute_position_id_with_mask
+from vcrt_train.integrations.verl.installed_verl import DataProto, compute_position_id_with_mask
 from vcrt_train.integrations.verl.loss import row_values
 
 GROUP = "uid"

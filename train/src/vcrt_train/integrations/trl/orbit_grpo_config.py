@@ -8,7 +8,7 @@ from typing import Any
 
 from vcrt.errors import MalformedInputError, RunError
 from vcrt.printable import counted
-from vcrt_train.integrations.trl.library import GRPOConfig
+from vcrt_train.integrations.trl.installed_trl import GRPOConfig
 
 #: The dataset's columns beside ``prompt``.
 ORBIT, ILLEGAL = "orbit", "illegal"

@@ -30,20 +30,24 @@ from vcrt_train.integrations.trl.batches import (
     samples_of,
     tokens_of_trees,
 )
-from vcrt_train.integrations.trl.config import (
+from vcrt_train.integrations.trl.candidate_scoring import (
+    needed_candidates,
+    score_by_rows,
+    score_by_tree,
+)
+from vcrt_train.integrations.trl.installed_trl import GRPOTrainer, disable_gradient_checkpointing
+from vcrt_train.integrations.trl.model_checks import find_exact_trees, leaves_parts_unused
+from vcrt_train.integrations.trl.online import OnlineOrbits, Written
+from vcrt_train.integrations.trl.orbit_grpo_config import (
     OrbitGRPOConfig,
     named_datasets,
     require_datasets,
     require_supported,
     require_weights,
 )
-from vcrt_train.integrations.trl.library import GRPOTrainer, disable_gradient_checkpointing
-from vcrt_train.integrations.trl.model_checks import find_exact_trees, leaves_parts_unused
-from vcrt_train.integrations.trl.online import OnlineOrbits, Written
 from vcrt_train.integrations.trl.processing import text_tokenizer
 from vcrt_train.integrations.trl.resuming import StepBegins, random_states, set_random_states
 from vcrt_train.integrations.trl.scored import Credit, Scored
-from vcrt_train.integrations.trl.scoring import needed_candidates, score_by_rows, score_by_tree
 from vcrt_train.policy.backends import choose_backend
 from vcrt_train.policy.text_scoring import TextScores
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vcrt_train.integrations.orbit_credit import Candidates, Rows, TokenIds, padded_rows
-from vcrt_train.integrations.trl.config import OrbitGRPOConfig
+from vcrt_train.integrations.trl.orbit_grpo_config import OrbitGRPOConfig
 from vcrt_train.policy.text_scoring import TextScores, score_texts
 
 
