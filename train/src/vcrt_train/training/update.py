@@ -244,11 +244,7 @@ def _step(
             found=f"loss {loss.item()}, gradient norm {norm.item()}",
             remedy="lower the learning rate, or train in a wider number format",
         )
-    groups, base = state.optimizer.param_groups, config.learning_rate
-    for group in groups:
+    for group in state.optimizer.param_groups:
         group["lr"] = learning_rate_at(state.update_index, config)
     state.optimizer.step()
-    # Checkpoints hold the run's learning rate, which a resumed run must share, whatever the schedule made of it.
-    for group in groups:
-        group["lr"] = base
     return float(norm)
