@@ -77,18 +77,14 @@ def one_of(drawn, number, item):
     depth = item.prompt.num_operations - 2
     prefixes = [p for p in drawn.trees[number].prefixes if len(p) <= depth]
     part = slice(number, number + 1)
-    found = drawn.drawn
     return dataclasses.replace(
         drawn,
         trees=(tree_of(depth + 2, prefixes, depth + 2),),
-        drawn=dataclasses.replace(
-            found,
-            samples=found.samples[part],
-            orbit_paths=found.orbit_paths and found.orbit_paths[part],
-            credit_paths=found.credit_paths and found.credit_paths[part],
-            uniform_paths=found.uniform_paths and found.uniform_paths[part],
-            swaps=found.swaps[part],
-        ),
+        samples=drawn.samples[part],
+        orbit_paths=drawn.orbit_paths and drawn.orbit_paths[part],
+        credit_paths=drawn.credit_paths and drawn.credit_paths[part],
+        uniform_paths=drawn.uniform_paths and drawn.uniform_paths[part],
+        swaps=drawn.swaps[part],
     )
 
 
@@ -149,7 +145,7 @@ def test_each_term_is_the_mean_of_what_the_records_have_alone(name, estimate):
     for value in ("retention", "action_kl"):
         mean = np.mean([one.values[value].item() for one in apart])
         assert whole.values[value].item() == pytest.approx(mean, abs=2e-5), value
-    swaps = np.array([len(some) for some in drawn.drawn.swaps])
+    swaps = np.array([len(some) for some in drawn.swaps])
     assert {LENGTHS[k] < 4 for k in range(len(LENGTHS)) if not swaps[k]} <= {True}
     commutation = [one.values["commutation"].item() for one in apart]
     mean = np.average(commutation, weights=swaps)

@@ -153,7 +153,7 @@ def test_augmentation_draws_certified_orders_alike(scheme):
         config=estimate,
         backend="auto",
         generator=torch.Generator().manual_seed(1),
-    ).drawn
+    )
     for item, count, orders in zip(items, num, drawn.uniform_paths, strict=True):
         often = Counter(orders)
         expected = estimate.num_paths / count

@@ -24,7 +24,7 @@ from vcrt_train.objective.terms import constrained
 from vcrt_train.objective.total import next_duals, objective
 from vcrt_train.policy.prefix_tree import order_tree
 from vcrt_train.policy.scoring import score_orders
-from vcrt_train.training.batch_trees import draw_trees, freeze, sample_events, score_trees
+from vcrt_train.training.batch_trees import draw_trees, freeze, sample_events
 from vcrt_train.training.items import encode_items
 from vcrt_train.training.methods import METHODS, PAPER_METHODS, method
 from vcrt_train.training.orbit_masses import orbit_log_masses
@@ -417,7 +417,7 @@ def frozen_batch(model, items, frozen, chosen, draws):
         generator=draws,
     )
     with torch.no_grad():
-        choices, *malformed = score_trees(model, items, trees, range(len(items)), backend="auto")
+        choices, *malformed = trees.score(model, items, range(len(items)), backend="auto")
     malformed = malformed[0] if malformed else None
     return freeze(
         trees, items, choices, malformed, frozen, method=chosen, num_samples=8, generator=draws

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -55,30 +56,165 @@ from vcrt_train.training.methods import Method
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drawn:
-    """What was drawn for each prompt: free orders, legal ones of the orbit and of the credit (None if exact), swaps."""
+class ListedTrees:
+    """The tree of all orders of each prompt: nothing is estimated, and samples are drawn from the scores."""
 
+    trees: tuple[OrderTree, ...]
+    interface: Interface
+
+    @property
+    def used(self) -> Tensor:
+        """``[R, n]`` bool: the slots that each row has used."""
+        return torch.tensor(self.trees[0].used)
+
+    @property
+    def num_choices(self) -> list[int]:
+        """Of how many choices an order of each prompt consists."""
+        return [tree.num_choices for tree in self.trees]
+
+    @property
+    def orders(self) -> Paths:
+        """``[M, T]``: where all orders make their choices."""
+        tree = self.trees[0]
+        return Paths(rows=torch.tensor(tree.order_rows), slots=torch.tensor(tree.order_slots))
+
+    @property
+    def uniform(self) -> None:
+        """No orders are drawn uniformly, as all are scored."""
+        return None
+
+    def score(
+        self,
+        model: CausalModel,
+        items: Sequence[EncodedItem],
+        numbers: Sequence[int],
+        *,
+        backend: Backend,
+    ) -> tuple[Tensor, ...]:
+        """Score the trees of the items of these ``numbers``: ``choices [.., R, n]``.
+
+        In the tokens interface also the log-probability ``[..]`` of all answers that are no orders.
+        """
+        prompts = [items[number].prompt for number in numbers]
+        scores = score_orders(model, prompts, interface=self.interface, backend=backend)
+        if scores.malformed_log_prob is None:
+            return (scores.choice_log_probs,)
+        return scores.choice_log_probs, scores.malformed_log_prob
+
+    def draw_samples(
+        self,
+        items: Sequence[EncodedItem],
+        behaviour: Tensor,
+        num_samples: int,
+        generator: torch.Generator,
+    ) -> tuple[Tensor, Tensor]:
+        """``[B, G]`` twice: the sampled events, and their rewards."""
+        samples = sample_events(behaviour, num_samples, generator)
+        legal = _members([item.orbit for item in items])
+        malformed = legal.new_zeros(len(items), behaviour.shape[1] - legal.shape[1])
+        rewards = torch.cat([legal, malformed], dim=1).gather(1, samples)
+        return samples, rewards.to(behaviour.dtype)
+
+    def orbit_set(self, items: Sequence[EncodedItem], choices: Tensor, used: Tensor) -> OrderSet:
+        """The certified orbits."""
+        return ListedOrders(members=_members([item.orbit for item in items]).to(choices.device))
+
+    def credit_set(self, items: Sequence[EncodedItem], choices: Tensor, used: Tensor) -> OrderSet:
+        """The sets whose mass is the ratio of a success."""
+        return ListedOrders(members=_members([item.credit for item in items]).to(choices.device))
+
+    def swaps_of(self, items: Sequence[EncodedItem]) -> list[Sequence[tuple[Order, Order]]]:
+        """The prefixes on both sides of each prompt's certified swaps."""
+        return [item.orbit.swaps for item in items if isinstance(item.orbit, OrderList)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawnTrees:
+    """A tree of what was drawn for each prompt; answers are given through pointers."""
+
+    trees: tuple[PrefixTree, ...]
+    #: Free orders of the behaviour policy.
     samples: list[list[Order]]
+    #: Legal orders of the orbit and of the credit, drawn by the policy; None where all legal prefixes are in the trees.
     orbit_paths: list[list[Order]] | None
     credit_paths: list[list[Order]] | None
     swaps: list[list[Swap]]
     #: Legal orders of the orbit, all equally likely, for a method that trains on them; None if all are scored.
     uniform_paths: list[list[Order]] | None = None
 
-
-@dataclass(frozen=True, kw_only=True)
-class BatchTrees:
-    """The prefix tree of each prompt of an update, and what was drawn in it."""
-
-    trees: tuple[PrefixTree, ...]
-    interface: Interface
-    #: None where the trees are those of all orders: then samples are drawn from their scores.
-    drawn: Drawn | None
-
     @property
     def used(self) -> Tensor:
-        """``[R, n]`` or ``[B, R, n]`` bool: the slots that each row has used."""
-        return torch.tensor(self.trees[0].used) if self.drawn is None else used_in(self.trees)
+        """``[B, R, n]`` bool: the slots that each row has used."""
+        return used_in(self.trees)
+
+    @property
+    def num_choices(self) -> list[int]:
+        """Of how many choices an order of each prompt consists, without the last one, which is forced."""
+        return [tree.num_operations - 1 for tree in self.trees]
+
+    @property
+    def orders(self) -> Paths:
+        """``[B, G, T]``: where the sampled orders make their choices."""
+        return paths_in(self.trees, self.samples)
+
+    @property
+    def uniform(self) -> Paths | None:
+        """``[B, K, T]``: where the uniformly drawn orders make their choices."""
+        return None if self.uniform_paths is None else paths_in(self.trees, self.uniform_paths)
+
+    def score(
+        self,
+        model: CausalModel,
+        items: Sequence[EncodedItem],
+        numbers: Sequence[int],
+        *,
+        backend: Backend,
+    ) -> tuple[Tensor, ...]:
+        """Score the trees of the items of these ``numbers``: ``choices [.., R, n]``."""
+        prompts = [items[number].prompt for number in numbers]
+        trees = [self.trees[number] for number in numbers]
+        scores = score_prefixes(model, prompts, trees, interface="pointers", backend=backend)
+        most_rows = max(tree.num_rows for tree in self.trees)
+        most_slots = max(tree.num_operations for tree in self.trees)
+        rows, slots = most_rows - scores.used.shape[1], most_slots - scores.used.shape[2]
+        # Slots that none of these prompts has are never chosen; rows that none has are never read.
+        found = pad(scores.choice_log_probs, (0, slots), value=-torch.inf)
+        return (pad(found, (0, 0, 0, rows)),)
+
+    def draw_samples(
+        self,
+        items: Sequence[EncodedItem],
+        behaviour: Tensor,
+        num_samples: int,
+        generator: torch.Generator,
+    ) -> tuple[Tensor, Tensor]:
+        """``[B, G]`` twice: the events, which were sampled with the trees, and their rewards."""
+        events = torch.arange(num_samples).expand(len(items), num_samples)
+        rewards = torch.tensor(
+            [
+                [float(item.is_legal(order)) for order in some]
+                for item, some in zip(items, self.samples, strict=True)
+            ]
+        )
+        return events, rewards.to(behaviour.dtype)
+
+    def orbit_set(self, items: Sequence[EncodedItem], choices: Tensor, used: Tensor) -> OrderSet:
+        """The certified orbits."""
+        orders = _partial_orders([item.orbit for item in items])
+        return partial_order_set(self.trees, orders, self.orbit_paths, choices, used)
+
+    def credit_set(self, items: Sequence[EncodedItem], choices: Tensor, used: Tensor) -> OrderSet:
+        """The sets whose mass is the ratio of a success."""
+        orders = _partial_orders([item.credit for item in items])
+        return partial_order_set(self.trees, orders, self.credit_paths, choices, used)
+
+    def swaps_of(self, items: Sequence[EncodedItem]) -> list[Sequence[tuple[Order, Order]]]:
+        """The prefixes on both sides of each prompt's drawn swaps."""
+        return [[(swap.one, swap.other) for swap in some] for some in self.swaps]
+
+
+#: The prefix tree of each prompt of an update, and what was drawn in it.
+BatchTrees: TypeAlias = ListedTrees | DrawnTrees
 
 
 def draw_trees(
@@ -102,7 +238,7 @@ def draw_trees(
     if all(item.listed for item in items):
         depth = tree_depth(lengths[0], method.interface)
         whole = tuple(order_tree(n, depth) for n in lengths)
-        return BatchTrees(trees=whole, interface=method.interface, drawn=None)
+        return ListedTrees(trees=whole, interface=method.interface)
     if method.interface != "pointers":
         raise RunError(
             "the method cannot be trained on records of so many operations",
@@ -129,60 +265,36 @@ def draw_trees(
         num_operations=lengths,
         generator=generator,
     )
-    drawn = Drawn(
-        samples=found[0],
-        orbit_paths=None if exact_orbit else found[1],
-        credit_paths=found[2] if len(found) > 2 else None,
-        swaps=[
-            _some_swaps(order, paths, config.num_swaps, generator)
-            for order, paths in zip(orbits, found[1], strict=True)
-        ],
-        uniform_paths=[
+    orbit_paths = None if exact_orbit else found[1]
+    credit_paths = found[2] if len(found) > 2 else None
+    swaps = [
+        _some_swaps(order, paths, config.num_swaps, generator)
+        for order, paths in zip(orbits, found[1], strict=True)
+    ]
+    uniform_paths: list[list[Order]] | None = None
+    if "augmentation_loss" in method.terms and not exact_orbit:
+        uniform_paths = [
             uniform_orders(order, config.num_paths, config.scheme, generator) for order in orbits
         ]
-        if "augmentation_loss" in method.terms and not exact_orbit
-        else None,
-    )
-    sets = [(orbits, drawn.orbit_paths)] + ([(credits, drawn.credit_paths)] if credits else [])
+    sets = [(orbits, orbit_paths)] + ([(credits, credit_paths)] if credits else [])
     trees = []
     for number, length in enumerate(lengths):
-        prefixes = [order[: length - 2] for order in drawn.samples[number]]
-        if drawn.uniform_paths is not None:
-            prefixes += [order[: length - 2] for order in drawn.uniform_paths[number]]
+        prefixes = [order[: length - 2] for order in found[0][number]]
+        if uniform_paths is not None:
+            prefixes += [order[: length - 2] for order in uniform_paths[number]]
         for orders, paths in sets:
             some = legal_leaves(orders[number]) if paths is None else paths[number]
             prefixes += [prefix[: length - 2] for prefix in some]
-        prefixes += [side for swap in drawn.swaps[number] for side in (swap.one, swap.other)]
+        prefixes += [side for swap in swaps[number] for side in (swap.one, swap.other)]
         trees.append(tree_of(length, prefixes, max(lengths)))
-    return BatchTrees(trees=tuple(trees), interface="pointers", drawn=drawn)
-
-
-def score_trees(
-    model: CausalModel,
-    items: Sequence[EncodedItem],
-    batch: BatchTrees,
-    numbers: Sequence[int],
-    *,
-    backend: Backend,
-) -> tuple[Tensor, ...]:
-    """Score the trees of the items of these ``numbers``: ``choices [.., R, n]``.
-
-    In the tokens interface also the log-probability ``[..]`` of all answers that are no orders.
-    """
-    prompts = [items[number].prompt for number in numbers]
-    if batch.drawn is None:
-        all_orders = score_orders(model, prompts, interface=batch.interface, backend=backend)
-        if all_orders.malformed_log_prob is None:
-            return (all_orders.choice_log_probs,)
-        return all_orders.choice_log_probs, all_orders.malformed_log_prob
-    trees = [batch.trees[number] for number in numbers]
-    scores = score_prefixes(model, prompts, trees, interface=batch.interface, backend=backend)
-    most_rows = max(tree.num_rows for tree in batch.trees)
-    most_slots = max(tree.num_operations for tree in batch.trees)
-    rows, slots = most_rows - scores.used.shape[1], most_slots - scores.used.shape[2]
-    # Slots that none of these prompts has are never chosen; rows that none has are never read.
-    found = pad(scores.choice_log_probs, (0, slots), value=-torch.inf)
-    return (pad(found, (0, 0, 0, rows)),)
+    return DrawnTrees(
+        trees=tuple(trees),
+        samples=found[0],
+        orbit_paths=orbit_paths,
+        credit_paths=credit_paths,
+        swaps=swaps,
+        uniform_paths=uniform_paths,
+    )
 
 
 def next_choices_of(
@@ -233,37 +345,24 @@ def freeze(
     certified orbit. Raises ``ValueError`` if the items were encoded for another method.
     """
     device, used = choices.device, batch.used.to(choices.device)
-    # Trees of drawn prefixes leave the last choice, which is forced, out.
-    num_choices = [
-        tree.num_choices if batch.drawn is None else tree.num_operations - 1 for tree in batch.trees
-    ]
-    orders = _listed_paths(batch, device)
+    orders = _on(batch.orders, device)
     behaviour = event_log_probs(choices, malformed, orders)
-    samples, rewards = _samples(batch, items, behaviour, num_samples, generator)
-    drawn = batch.drawn
-
-    def order_set(
-        of: Sequence[OrderList | PartialOrder], paths: Sequence[Sequence[Order]] | None
-    ) -> OrderSet:
-        listed = [one.members for one in of if isinstance(one, OrderList)]
-        if listed:
-            return ListedOrders(members=torch.stack(listed).to(device))
-        return partial_order_set(batch.trees, _partial_orders(of), paths, choices, used)
-
-    orbit = order_set([item.orbit for item in items], drawn.orbit_paths if drawn else None)
-    credits = [item.credit for item in items if item.credit is not None]
-    if len(credits) != (0 if method.ratio == "trajectory" else len(items)):
+    samples, rewards = batch.draw_samples(items, behaviour, num_samples, generator)
+    num_credits = sum(item.credit is not None for item in items)
+    if num_credits != (0 if method.ratio == "trajectory" else len(items)):
         raise ValueError(f"the items were not encoded for the method {method.name!r}")
+    orbit = batch.orbit_set(items, choices, used)
     credit: OrderSet | None = None
     if method.ratio == "orbit":
         credit = orbit
-    elif credits:
-        credit = order_set(credits, drawn.credit_paths if drawn else None)
+    elif num_credits:
+        credit = batch.credit_set(items, choices, used)
     mass: Tensor | None = None
     if isinstance(credit, ListedOrders):
         mass = orbit_log_mass(behaviour[:, : credit.members.shape[1]], credit.members)
     elif credit is not None:
         mass = credit.masses(choices, used).log_inside
+    uniform = batch.uniform
     return FrozenBatch(
         orders=orders,
         samples=samples.to(device),
@@ -276,12 +375,10 @@ def freeze(
         credit=credit,
         behaviour_log_mass=mass,
         margin=credit if method.margin == "shuffled" and credit is not None else orbit,
-        uniform_paths=_on(paths_in(batch.trees, drawn.uniform_paths), device)
-        if drawn is not None and drawn.uniform_paths is not None
-        else None,
+        uniform_paths=None if uniform is None else _on(uniform, device),
         histories=_histories(batch, items).to(device),
         used=used,
-        num_choices=torch.tensor(num_choices, device=device)[:, None],
+        num_choices=torch.tensor(batch.num_choices, device=device)[:, None],
     )
 
 
@@ -318,47 +415,17 @@ def sample_events(log_probs: Tensor, num_samples: int, generator: torch.Generato
     return torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)
 
 
-def _listed_paths(batch: BatchTrees, device: torch.device) -> Paths:
-    """Where all orders make their choices, or the sampled ones."""
-    tree = batch.trees[0]
-    if batch.drawn is not None:
-        return _on(paths_in(batch.trees, batch.drawn.samples), device)
-    assert isinstance(tree, OrderTree)
-    return _on(
-        Paths(rows=torch.tensor(tree.order_rows), slots=torch.tensor(tree.order_slots)), device
-    )
-
-
-def _samples(
-    batch: BatchTrees,
-    items: Sequence[EncodedItem],
-    behaviour: Tensor,
-    num_samples: int,
-    generator: torch.Generator,
-) -> tuple[Tensor, Tensor]:
-    """``[B, G]`` twice: the sampled events, and their rewards."""
-    if batch.drawn is None:
-        samples = sample_events(behaviour, num_samples, generator)
-        legal = torch.stack([item.listed.members for item in items if item.listed is not None])
-        malformed = legal.new_zeros(len(items), behaviour.shape[1] - legal.shape[1])
-        rewards = torch.cat([legal, malformed], dim=1).gather(1, samples)
-        return samples, rewards.to(behaviour.dtype)
-    samples = torch.arange(num_samples).expand(len(items), num_samples)
-    rewards = torch.tensor(
-        [
-            [float(item.is_legal(order)) for order in some]
-            for item, some in zip(items, batch.drawn.samples, strict=True)
-        ]
-    )
-    return samples, rewards.to(behaviour.dtype)
-
-
 def _on(paths: Paths, device: torch.device) -> Paths:
     return replace(paths, rows=paths.rows.to(device), slots=paths.slots.to(device))
 
 
 def _partial_orders(orders: Sequence[OrderList | PartialOrder | None]) -> list[PartialOrder]:
     return [order for order in orders if isinstance(order, PartialOrder)]
+
+
+def _members(orders: Sequence[OrderList | PartialOrder | None]) -> Tensor:
+    """``[B, M]`` bool: which orders are in each listed set."""
+    return torch.stack([order.members for order in orders if isinstance(order, OrderList)])
 
 
 def _some_swaps(
@@ -372,13 +439,9 @@ def _some_swaps(
 
 def _histories(batch: BatchTrees, items: Sequence[EncodedItem]) -> Tensor:
     """``[H, 3]``: (prompt, row after ab, row after ba) of each swap."""
-    if batch.drawn is None:
-        pairs = [item.listed.swaps if item.listed is not None else () for item in items]
-    else:
-        pairs = [tuple((swap.one, swap.other) for swap in some) for some in batch.drawn.swaps]
     rows = [
         [number, tree.row_of[one], tree.row_of[other]]
-        for number, (tree, some) in enumerate(zip(batch.trees, pairs, strict=True))
+        for number, (tree, some) in enumerate(zip(batch.trees, batch.swaps_of(items), strict=True))
         for one, other in some
     ]
     return torch.tensor(rows, dtype=torch.long).reshape(-1, 3)

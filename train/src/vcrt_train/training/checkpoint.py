@@ -222,9 +222,9 @@ def _load_optimizer(state: TrainerState, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _hyperparameters(optimizer: torch.optim.AdamW) -> list[dict[str, Json]]:
-    return [
-        {key: _plain(group[key]) for key in HYPERPARAMETERS} for group in optimizer.param_groups
-    ]
+    """What the optimiser was made with, for each group; the schedule changes the groups' own learning rates."""
+    made_with = {key: _plain(optimizer.defaults[key]) for key in HYPERPARAMETERS}
+    return [made_with for _ in optimizer.param_groups]
 
 
 def _plain(value: Any) -> Json:

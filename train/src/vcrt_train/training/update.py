@@ -30,7 +30,7 @@ from vcrt_train.policy.prompts import unwrapped
 from vcrt_train.policy.scoring import CausalModel
 from vcrt_train.policy.shared_dropout import SharedDropout, shared_dropouts, thinned
 from vcrt_train.training.batch_scores import score_batch
-from vcrt_train.training.batch_trees import draw_trees, freeze, score_trees
+from vcrt_train.training.batch_trees import draw_trees, freeze
 from vcrt_train.training.items import EncodedItem
 from vcrt_train.training.methods import Method
 from vcrt_train.training.process_group import ALONE, ProcessGroup, whole
@@ -158,7 +158,7 @@ def update(
             generator=state.generator,
             prompts_at_a_time=part_size,
         )
-        score = partial(score_trees, state.model, items, trees, backend=backend)
+        score = partial(trees.score, state.model, items, backend=backend)
         scores = score_batch(len(items), score, group, part_size=part_size)
         # Freeze the behaviour policy, which is the first epoch's: it is scored once for both. Sample, where orders are
         # listed; elsewhere the trees hold what was sampled. Replay each sample: by looking its order up among the
@@ -244,11 +244,7 @@ def _step(
             found=f"loss {loss.item()}, gradient norm {norm.item()}",
             remedy="lower the learning rate, or train in a wider number format",
         )
-    groups, base = state.optimizer.param_groups, config.learning_rate
-    for group in groups:
+    for group in state.optimizer.param_groups:
         group["lr"] = learning_rate_at(state.update_index, config)
     state.optimizer.step()
-    # Checkpoints hold the run's learning rate, which a resumed run must share, whatever the schedule made of it.
-    for group in groups:
-        group["lr"] = base
     return float(norm)
