@@ -55,6 +55,7 @@ class Command:
         asks_verifier: Whether it takes ``--verifier-timeout``.
         quick: Whether it usually ends at once, or the option with which it does: progress then waits a moment, and goes
             to the standard error.
+        cost_first: Whether what a quick command will cost is the beginning of its output, not said aside.
         tells: Whether a function without ``progress`` says what it does on the way.
         prepare: A function that gives the command for the arguments of one call, in place of the command as it is.
         public: The public functions that do the same, where ``function`` is an adapter.
@@ -70,6 +71,7 @@ class Command:
     one_of: tuple[str, ...] = ()
     asks_verifier: bool = False
     quick: bool | str = False
+    cost_first: bool = False
     tells: bool = False
     prepare: str | None = None
     public: str | None = None
@@ -162,7 +164,8 @@ def in_the_shell(command: Command, arguments: Sequence[str] = ()) -> Callable[..
             function(**asked)
             return
         quick = bool(given[command.quick] if isinstance(command.quick, str) else command.quick)
-        with _told(command, function, quick=quick, aside=bool(given.get("json"))) as progress:
+        aside = bool(given.get("json")) or (quick and not command.cost_first)
+        with _told(command, function, quick=quick, aside=aside) as progress:
             found = function(**asked, **progress)
             # What comes one by one is shown as it comes.
             if isinstance(found, Iterator):
@@ -186,7 +189,7 @@ def _told(
     from vcrt.cli.options import plain_console
     from vcrt.cli.progress import PATIENCE, showing_progress, telling
 
-    console = plain_console(aside=aside or quick)
+    console = plain_console(aside=aside)
     if "progress" not in inspect.signature(function).parameters:
         with telling(console) if command.tells else nullcontext():
             yield {}

@@ -38,6 +38,7 @@ _ENVIRONMENTS = {
         view="vcrt.cli.environments:print_validation",
         asks_verifier=True,
         quick=True,
+        cost_first=True,
     ),
 }
 _LOG = Command(
