@@ -10,6 +10,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
 
+from sphinx.ext.napoleon import GoogleDocstring  # noqa: E402
+
 import vcrt  # noqa: E402 - after the path of the extensions
 
 project = "vcrt"
@@ -37,6 +39,7 @@ nitpick_ignore = [
         *("_PydanticGeneralMetadata", "FieldInfo", "NoneType", "Order", "BoolArray"),
         *("Qwen3Config", "Qwen3ForCausalLM", "types.Annotated"),
         *("Sequence[Json]", "Mapping[str, Json]"),
+        *("FetchSource", "ExplorerContents"),
     )
 ]
 
@@ -59,6 +62,20 @@ nb_kernel_rgx_aliases = {".*": "python3"}
 nb_ipywidgets_js: dict[str, dict[str, str]] = {}
 os.environ.setdefault("NO_COLOR", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Sections such as "Args:" stand in functions and classes alone: in what is said of a value, a colon is no section.
+napoleon_google_docstring = napoleon_numpy_docstring = False
+
+
+def _sections(app, what, name, obj, options, lines):
+    if what in ("class", "exception", "function", "method"):
+        lines[:] = GoogleDocstring(lines, app.config, app, what, name, obj, options).lines()
+
+
+def setup(app):
+    """Read the sections of docstrings."""
+    app.connect("autodoc-process-docstring", _sections)
+
 
 autodoc_default_options = {"members": True, "show-inheritance": True}
 autodoc_member_order = "bysource"
