@@ -62,7 +62,7 @@ from vcrt_train.training.update import new_state, update
 
 PROMPTS, SAMPLES, EPOCHS, TOKENS = 2, 8, 2, 4
 #: The settings of models that have no preset.
-PRESET = "qwen3.5-2b"
+SETTINGS = "qwen3.5-2b"
 PARTS = ("check", "ours", "floors", "profile", "kernels", "naive", "trl")
 #: What an update should take on one H200 at most, in milliseconds.
 GOAL_MS = 500.0
@@ -77,7 +77,7 @@ class Ours:
             model, items, interface="pointers", backend=backend, batch_size=PROMPTS
         )
         self.config = load_config(
-            preset=PRESET,
+            settings=SETTINGS,
             overrides={
                 "sampling.samples_per_prompt": SAMPLES,
                 "schedule.epochs_per_update": EPOCHS,
@@ -243,7 +243,9 @@ def peak_of(options: Any, device: torch.device) -> tuple[Peak | None, str]:
 
 def adapted_model(options: Any, device: torch.device) -> Any:
     """The model with the paper's adapters, on the device."""
-    settings = load_config(settings=options.model if options.model in settings_names() else PRESET)
+    settings = load_config(
+        settings=options.model if options.model in settings_names() else SETTINGS
+    )
     formats = {"bfloat16": torch.bfloat16, "float32": torch.float32}
     # A preset that leaves the format to the machine gets what a GPU computes in.
     dtype = formats.get(options.dtype or settings.model.dtype, torch.bfloat16)
