@@ -91,6 +91,7 @@ def test_work_of_another_certification_is_refused_and_kept(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.processes
 def test_a_second_replay_counts_only_for_the_first_that_it_repeated(tmp_path):
     store = tmp_path / "data.shards"
     certify(CONFIG, store, jobs=1, factories=TOY)
