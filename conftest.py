@@ -66,6 +66,13 @@ def _sent(value: Any) -> Any:
 
 
 _here = False
+#: Folders whose tests have real workers: their libraries, provers and servers keep to one process.
+_REAL = (
+    "/train/tests/integrations/",
+    "/tests/environments/mcp/",
+    "/environments/rocq/tests/",
+    "/environments/django/tests/",
+)
 
 
 def _workers(jobs: int, on_wait: Callable[[], None]) -> Any:
@@ -82,6 +89,7 @@ shards._this_process = lambda: _WorkersHere.at_work or _own_process()
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Choose before fixtures are made, those of a module too."""
     global _here
-    _here = item.get_closest_marker("processes") is None
+    real = any(folder in item.path.as_posix() for folder in _REAL)
+    _here = not real and item.get_closest_marker("processes") is None
     yield
     _here = False
