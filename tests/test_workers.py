@@ -17,7 +17,7 @@ import pytest
 from vcrt.errors import MalformedInputError, VerifierFailure
 from vcrt.process_marks import SERVER_MARK, WORKERS_MARK, bears_mark, mark_process
 from vcrt.processes import in_fresh_processes, kept_processes
-from vcrt.workers import Workers, end_marked, is_alive
+from vcrt.workers import TIMEOUT, Workers, end_marked, is_alive
 
 pytestmark = pytest.mark.processes
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
@@ -127,12 +127,16 @@ def refuse(what: str) -> None:
     raise MalformedInputError(what)
 
 
+def limit_there(_: object) -> str | None:
+    return os.environ.get(TIMEOUT)
+
+
 def this_process(_: object) -> int:
     return os.getpid()
 
 
 def test_one_process_does_piece_after_piece_and_is_started_anew_after_it_died(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch
 ) -> None:
     def do(function, argument):
         (result,) = in_fresh_processes(
@@ -154,5 +158,12 @@ def test_one_process_does_piece_after_piece_and_is_started_anew_after_it_died(
         with kept_processes() as inner:
             assert inner is kept
         assert is_alive(last)
+        # One that was started before a time limit was set does not go by an older one.
+        kept.again.prepare("json")
+        monkeypatch.setenv(TIMEOUT, "7")
+        (limit,) = in_fresh_processes(
+            limit_there, [None], jobs=1, error=VerifierFailure, kept=kept.again
+        )
+        assert limit == "7"
     assert is_gone(first)
     assert is_gone(last)

@@ -143,6 +143,8 @@ class KeptProcess:
 
     def __init__(self) -> None:
         self._workers: Workers | None = None
+        self._timeout: str | None = None
+        self._begun: Future[object] | None = None
 
     def prepare(self, *modules: str) -> None:
         """Start it, and have it import modules that it will need."""
@@ -151,8 +153,9 @@ class KeptProcess:
 
     def begin(self, function: Callable[[Argument], object], argument: Argument) -> None:
         """Do a piece of work that nobody waits for, before whatever is asked for next."""
+        do = partial(do_piece, function, VcrtError)
         with suppress(BrokenProcessPool):  # whoever asks next finds it
-            self._started().submit(partial(do_piece, function, VcrtError), (0, argument))
+            self._begun = self._started().submit(do, (0, argument))
 
     @contextmanager
     def lent(self, on_wait: Callable[[], None]) -> Iterator[Workers]:
@@ -165,15 +168,20 @@ class KeptProcess:
             if workers.is_broken:
                 self.end()
 
-    def end(self) -> None:
-        """End it, and what it does."""
+    def end(self, *, kill: bool = False) -> None:
+        """Let it end, or end it at once, as what it has begun that nobody waits for."""
         workers, self._workers = self._workers, None
+        at_work = self._begun is not None and not self._begun.done()
         if workers is not None:
-            workers.end(kill=True)
+            workers.end(kill=kill or at_work or workers.is_broken)
 
     def _started(self) -> Workers:
+        # A process has the time limit of when it was started.
+        timeout = os.environ.get(TIMEOUT)
+        if self._workers is not None and self._timeout != timeout:
+            self.end(kill=True)
         if self._workers is None:
-            self._workers = Workers(1, lambda: None)
+            self._workers, self._timeout = Workers(1, lambda: None), timeout
         return self._workers
 
 
@@ -199,13 +207,14 @@ def kept_processes() -> Iterator[KeptProcesses]:
         yield outer
         return
     kept = KeptProcesses(KeptProcess(), KeptProcess())
-    token = _KEPT.set(kept)
+    token, kill = _KEPT.set(kept), True
     try:
         yield kept
+        kill = False
     finally:
         _KEPT.reset(token)
         for process in kept:
-            process.end()
+            process.end(kill=kill)
 
 
 def kept_now() -> KeptProcesses | None:

@@ -135,7 +135,8 @@ def _first_stage(
     sizes, to_do = _sizes(pieces), _sizes(missing)
     known: set[str] = set()
     kept = kept_now()
-    if kept and jobs > 1 and len(missing) == 1 and missing[0].shard.episodes:
+    is_alone = backend == "loky" and jobs > 1 and len(missing) == 1
+    if kept and is_alone and missing[0].shard.episodes:
         kept.again.begin(replay_ahead, missing[0].shard)
     with call_progress() as calls:
         results = in_fresh_processes(
