@@ -165,9 +165,14 @@ def _first_stage(
                 more = (
                     f"; then about {to_do[name] * again:,} again" if again else "; then all again"
                 )
-                calls.expect(name, task, to_do[name], once, f"{more}, in fresh processes")
+                calls.expect(name, task, to_do[name], once, f"{more}, {_elsewhere(missing)}")
             first = calls.done(name, piece.num_candidates, next(results))
             store.write(piece.first_name, first.to_json())
+
+
+def _elsewhere(missing: Sequence[Piece]) -> str:
+    """Where they are replayed again: a process that is kept has answered questions about the environment before."""
+    return "in another process" if kept_now() and len(missing) == 1 else "in fresh processes"
 
 
 def _before(num_done: int) -> str:
@@ -194,7 +199,7 @@ def _second_stage(
     done = [_second(store, piece) for piece in pieces]
     missing = [piece for piece, second in zip(pieces, done, strict=True) if second is None]
     total, to_do = _sizes(pieces).total(), _sizes(missing).total()
-    what = f"replay again in fresh processes{_before(total - to_do)}"
+    what = f"replay again {_elsewhere(missing)}{_before(total - to_do)}"
     task = progress.task(what, to_do, "candidates")
     kept = kept_now()
     #: First replays of the pieces that are handed out.
