@@ -34,6 +34,7 @@ from vcrt.records.manifest import (
     Manifest,
     altered_file,
     audit_name,
+    changed_since,
     foreign_entries,
     full_agreement,
     kinds_of_entries,
@@ -129,16 +130,6 @@ def _what_is_there(path: Path) -> str:
     return "a file, not a directory" if path.exists() else "no such directory"
 
 
-def _altered(path: Path, expected: str, found: str) -> DatasetError:
-    return DatasetError(
-        "the dataset was changed after it was frozen",
-        where=str(path),
-        found=f"SHA-256 {found}",
-        expected=f"SHA-256 {expected}",
-        remedy=REMEDY,
-    )
-
-
 def require_agreement(dataset: Dataset) -> Agreement:
     """The dataset's agreement record; raises :class:`DatasetError` unless all replays of this very dataset agreed."""
     path = dataset.path / AGREEMENT
@@ -202,7 +193,7 @@ def _read_sealed(
     digested = list(read_digested(dataset.path / name, columns))
     found = json_digest([digest for digest, _ in digested])
     if found != dataset.manifest.content[name]:
-        raise _altered(dataset.path / name, dataset.manifest.content[name], found)
+        raise changed_since(dataset.path / name, found, dataset.manifest.content[name])
     return [row for _, row in digested]
 
 

@@ -231,6 +231,17 @@ def full_agreement(manifest: Manifest) -> Agreement:
     )
 
 
+def changed_since(where: Path, found: str, expected: str) -> DatasetError:
+    """The error of what is no longer as it was frozen, by the SHA-256 of both, to be raised."""
+    return DatasetError(
+        "the dataset was changed after it was frozen",
+        where=str(where),
+        found=f"SHA-256 {found}",
+        expected=f"SHA-256 {expected}",
+        remedy=REMEDY,
+    )
+
+
 def manifest_from_bytes(data: bytes, where: Path) -> Manifest:
     """Read a manifest; raises :class:`DatasetError` for one that contradicts itself or has another format.
 
@@ -244,13 +255,7 @@ def manifest_from_bytes(data: bytes, where: Path) -> Manifest:
     except ValueError as error:
         raise _not_of_form(where, "(root)", str(error)) from error
     if root_hash != manifest.root_hash:
-        raise DatasetError(
-            "the dataset was changed after it was frozen",
-            where=str(where),
-            found=f"SHA-256 {root_hash}",
-            expected=f"SHA-256 {manifest.root_hash[:200]}",
-            remedy=REMEDY,
-        )
+        raise changed_since(where, root_hash, manifest.root_hash[:200])
     odd = [name for name in manifest.counts if not is_plain_name(name)]
     own = {part(name) for name in manifest.counts for part in (audit_name, policy_name)}
     if foreign := odd or sorted((set(manifest.files) ^ own) | (set(manifest.content) ^ own)):
