@@ -111,15 +111,16 @@ $(SERVERS): $(DONE)
 	  ../node_modules/.bin/mcp-server-*; do [ ! -e $$server ] || ln -s $$server .; done
 	@touch $@
 
-# verl in an environment of its own, and vcrt as a user of verl puts it there: verl asks for an older transformers, and has
-# a top-level package called `tests`. PyTorch comes first, so that nothing asks for another.
+# verl in an environment of its own, and vcrt as a user of verl puts it there: verl asks for an older transformers than
+# vcrt-train does, and has a top-level package called `tests`. The certifier comes with what it declares; PyTorch comes
+# first, so that nothing asks for another.
 $(VERL): pyproject.toml $(addsuffix /pyproject.toml,$(MEMBERS) research)
 	rm -rf build/verl
 	$(PYTHON) -m venv build/verl
-	build/verl/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	build/verl/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 verl==0.9.1 transferqueue==0.1.11 \
-	  transformers==5.10.4 tensordict==0.10.0 ray==2.60.0 cachetools==8.0.2 fastapi==0.165.0 uvicorn==0.54.0 tyro==1.0.17 \
-	  hatchling==1.33.0 pytest==9.2.0
+	build/verl/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 hatchling==1.33.0 pytest==9.2.0
+	build/verl/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation torch==2.13.0 verl==0.9.1 \
+	  transferqueue==0.1.11 transformers==5.10.4 tensordict==0.10.0 ray==2.60.0 cachetools==8.0.2 fastapi==0.165.0 \
+	  uvicorn==0.54.0 loky==3.7.0 securesystemslib==1.6.0 tyro==1.0.17 -e .
 	build/verl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation $(EDITABLE)
 	@touch $@
 
