@@ -39,11 +39,11 @@ help:
 	@echo "make test-django  the tests of Django's migrations, for which it starts Debian's postgresql if it can"
 	@echo "make docs       the documentation, notebooks executed, in build/docs"
 	@echo "make suites     the frozen suites of 6, 8, 12 and 16 steps, certified and verified, in build/suites; up to an hour"
-	@echo "make bench-certify  orders per second of every schema, as JSON in benchmarks/results"
-	@echo "make bench-update  an update of VCRT beside one of TRL's GRPOTrainer, as JSON in benchmarks/results"
-	@echo "make bench-gpu  an update of the paper's two models on a GPU, beside its floor, as JSON in benchmarks/results"
-	@echo "make bench-long  transitions and time of certification against the number of steps, as JSON in benchmarks/results"
-	@echo "make bench-coverage  how often the intervals hold a known difference, for benchmarks/results and the report"
+	@echo "make bench-certify  orders per second of every schema, as JSON in research/benchmarks/results"
+	@echo "make bench-update  an update of VCRT beside one of TRL's GRPOTrainer, as JSON in research/benchmarks/results"
+	@echo "make bench-gpu  an update of the paper's two models on a GPU, beside its floor, as JSON in research/benchmarks/results"
+	@echo "make bench-long  transitions and time of certification against the number of steps, as JSON in research/benchmarks/results"
+	@echo "make bench-coverage  how often the intervals hold a known difference, for research/benchmarks/results and the report"
 	@echo "make at-length  the methods trained on 4, 6 and 8 steps, tested on up to 16: an hour on two cores, suites apart"
 	@echo "make test-example  the tests of the example package"
 	@echo "make trust      crashes, tampering, attacks on Lean and on plans, hostile files and load, in short; figures as JSON"
@@ -131,13 +131,13 @@ $(PAGES): $(DONE)
 
 # What holds against crashes, tampering, cheating proofs and hostile files, with counts; PARTS="crash fuzz" is a part of it.
 trust: $(DONE)
-	$(BIN)/python benchmarks/trust/run.py --short $(if $(PARTS),--parts $(PARTS)) --output build/trust.json
+	$(BIN)/python research/benchmarks/trust/run.py --short $(if $(PARTS),--parts $(PARTS)) --output build/trust.json
 
 # atheris is for coverage-guided fuzzing alone, and stays out of the environment. It ends by writing docs/trust.md.
 trust-long: $(DONE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target build/atheris atheris==3.0.0
-	$(BIN)/python benchmarks/trust/run.py --long --output benchmarks/results/trust.json
-	$(BIN)/python benchmarks/trust/page.py
+	$(BIN)/python research/benchmarks/trust/run.py --long --output research/benchmarks/results/trust.json
+	$(BIN)/python research/benchmarks/trust/page.py
 
 # What builds and examines a release stays out of the environment that it examines.
 $(RELEASE)/.installed: $(LOCK) constraints.txt
@@ -235,31 +235,31 @@ test-example: $(DONE)
 # What was interrupted goes on from there; what is whole is only verified.
 suites: $(DONE)
 	$(EXAMPLE)
-	PYTHONPATH=build/examples $(BIN)/python benchmarks/length/suites.py --output build/suites
+	PYTHONPATH=build/examples $(BIN)/python research/benchmarks/length/suites.py --output build/suites
 
 bench-certify: $(DONE)
-	$(BIN)/python benchmarks/speed/certify.py --output benchmarks/results/certify.json
+	$(BIN)/python research/benchmarks/speed/certify.py --output research/benchmarks/results/certify.json
 
 bench-long: $(DONE)
-	$(BIN)/python benchmarks/speed/long_certification.py --episodes 3 --most 64 --output benchmarks/results/long_certification.json
+	$(BIN)/python research/benchmarks/speed/long_certification.py --episodes 3 --most 64 --output research/benchmarks/results/long_certification.json
 
 bench-update: $(BENCH)
-	HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/speed/update.py --output benchmarks/results/update.json
+	HF_HUB_OFFLINE=1 $(BIN)/python research/benchmarks/speed/update.py --output research/benchmarks/results/update.json
 
 # On a lent GPU, where a command has a time limit: one model a command, see the script.
 bench-gpu: $(BENCH)
-	HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/gpu/gpu_update.py --model qwen3.5-2b --output benchmarks/results/gpu_update.json
-	HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/gpu/gpu_update.py --model granite-4.1-3b --output benchmarks/results/gpu_update.json
+	HF_HUB_OFFLINE=1 $(BIN)/python research/benchmarks/gpu/gpu_update.py --model qwen3.5-2b --output research/benchmarks/results/gpu_update.json
+	HF_HUB_OFFLINE=1 $(BIN)/python research/benchmarks/gpu/gpu_update.py --model granite-4.1-3b --output research/benchmarks/results/gpu_update.json
 
 # The report quotes the results, so they are part of the package too.
 bench-coverage: $(DONE)
-	$(BIN)/python benchmarks/statistics/coverage.py --output benchmarks/results/coverage.json
-	cp benchmarks/results/coverage.json train/src/vcrt_train/report/coverage.json
+	$(BIN)/python research/benchmarks/statistics/coverage.py --output research/benchmarks/results/coverage.json
+	cp research/benchmarks/results/coverage.json train/src/vcrt_train/report/coverage.json
 
 # What is finished in build/at-length is not repeated; suites that are missing in build/suites are made first.
 at-length: $(DONE)
-	$(BIN)/python benchmarks/length/at_length.py
-	$(BIN)/python benchmarks/length/at_length_page.py
+	$(BIN)/python research/benchmarks/length/at_length.py
+	$(BIN)/python research/benchmarks/length/at_length_page.py
 	$(BIN)/python docs/figures/plots.py
 
 # Lines of each package beside its budget (.ci/budgets.toml).

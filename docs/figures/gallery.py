@@ -4,7 +4,7 @@
     python docs/figures/gallery.py clrs --check  # fail if something else stands there
 
 What a step is and what is not covered are an environment's own docstring; schemas are its own list; episodes are
-replayed now. Speeds are those of ``benchmarks/results``.
+replayed now. Speeds are those of ``research/benchmarks/results``.
 """
 
 from __future__ import annotations
@@ -101,10 +101,10 @@ def printed(episode: str) -> str:
 def speed(name: str) -> str:
     """What a core does in a second, and where that was measured."""
     file, keys, unit = SPEEDS[name]
-    value = json.loads((ROOT / "benchmarks" / "results" / file).read_text())
+    value = json.loads((ROOT / "research" / "benchmarks" / "results" / file).read_text())
     for key in keys:
         value = value[key]
-    return f"{value:,.0f} {unit} a second and core (`benchmarks/results/{file}`)"
+    return f"{value:,.0f} {unit} a second and core (`research/benchmarks/results/{file}`)"
 
 
 def section(name: str) -> tuple[str, str]:

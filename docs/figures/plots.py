@@ -1,6 +1,7 @@
 """Draw the plots of measured results: ``python docs/figures/plots.py`` writes the SVG files beside it.
 
-Numbers come from ``benchmarks/results``; colours, as in the other pictures, from variables that the site sets by theme.
+Numbers come from ``research/benchmarks/results``; colours, as in the other pictures, from variables that the site
+sets by theme.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from draw import HERE, picture, text
 
-RESULTS = HERE.parents[1] / "benchmarks" / "results"
+RESULTS = HERE.parents[1] / "research" / "benchmarks" / "results"
 Point = tuple[float, float]
 #: Colour and dashes of each line of a plot, in turn.
 LOOKS = (

@@ -1,4 +1,4 @@
-"""Planted false certificates and replaced verifiers; benchmarks/trust/canaries.py does it on more, and in Lean."""
+"""Planted false certificates and replaced verifiers; trust/canaries.py does it on more, and in Lean."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import DatasetError, DisagreementError
 from vcrt.records.dataset import load_items, require_agreement
 
-PLANTING = Path(__file__).parents[2] / "benchmarks" / "trust" / "canary_planting.py"
+PLANTING = Path(__file__).parents[2] / "research" / "benchmarks" / "trust" / "canary_planting.py"
 TOY = {"toy": toy.ToyEnvironment}
 
 

@@ -63,7 +63,7 @@ def test_what_a_verifier_prints_is_no_part_of_a_document(place):
     assert "nor this" in done.stderr
 
 
-# Every fault in every command, in steps and in batches: benchmarks/trust/environments.py.
+# Every fault in every command, in steps and in batches: research/benchmarks/trust/environments.py.
 
 
 @pytest.mark.slow

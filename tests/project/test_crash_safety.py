@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1] / "support"
-sys.path.insert(0, str(TESTS.parents[1] / "benchmarks" / "trust"))
+sys.path.insert(0, str(TESTS.parents[1] / "research" / "benchmarks" / "trust"))
 
 import crash_trials  # noqa: E402
 import fault_injection  # noqa: E402

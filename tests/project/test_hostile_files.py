@@ -1,4 +1,4 @@
-"""Files that nobody honest wrote: what benchmarks/trust/fuzz.py found, and more, each ending in a named error.
+"""Files that nobody honest wrote: what research/benchmarks/trust/fuzz.py found, and more, each ending in a named error.
 
 Mutations by the hundred thousand are the benchmark's; here stand the defects that were found, one input each, the
 attempts on places outside a given directory, and a little of hypothesis.

@@ -32,7 +32,7 @@ def test_the_python_example_runs():
 
 def differences_by_run(name, minus):
     """VCRT minus a method in points: by run, and the macro and its ends over items, as a kept report prints them."""
-    text = (ROOT / "benchmarks" / "results" / name / "tables.txt").read_text("utf-8")
+    text = (ROOT / "research" / "benchmarks" / "results" / name / "tables.txt").read_text("utf-8")
     by_run = text.split("Macro differences by run")[1].split("How runs differ")[0]
     runs = re.findall(rf"^VCRT +{minus} +\d+ +([+-]?[\d.]+) ", by_run, re.MULTILINE)
     macros = text.split("VCRT minus each other method")[1].split("Intervals belong")[0]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TRUST = ROOT / "benchmarks" / "trust"
-FIGURES = ROOT / "benchmarks" / "results" / "trust.json"
+TRUST = ROOT / "research" / "benchmarks" / "trust"
+FIGURES = ROOT / "research" / "benchmarks" / "results" / "trust.json"
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def load_benchmark():
-    place = ROOT / "benchmarks" / "statistics" / "coverage.py"
+    place = ROOT / "research" / "benchmarks" / "statistics" / "coverage.py"
     spec = importlib.util.spec_from_file_location("coverage_benchmark", place)
     assert spec is not None
     assert spec.loader is not None

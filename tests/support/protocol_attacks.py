@@ -1,6 +1,7 @@
 """Attacks on what a plan promises, on real environments: each ends in a named error, or the plan and the report say so.
 
-For the tests and for benchmarks/trust/protocol.py. A :class:`Place` is made once; every attack gets a copy of it.
+For the tests and for research/benchmarks/trust/protocol.py. A :class:`Place` is made once; every attack gets a
+copy of it.
 """
 
 from __future__ import annotations

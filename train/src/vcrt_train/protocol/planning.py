@@ -29,7 +29,7 @@ from vcrt_train.training.run import require_trainable
 DEFAULTS_CHOSEN = (
     "The learning rate was chosen on source items of another dataset (seed 1), three runs a fold: of 1e-4, 3e-4, "
     "1e-3 and 3e-3, the third was best by mean source pass rate for Canonical-GRPO and for VCRT "
-    "(benchmarks/results/source_search.json)."
+    "(research/benchmarks/results/source_search.json)."
 )
 
 

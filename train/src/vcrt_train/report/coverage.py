@@ -1,7 +1,7 @@
 """Say how often the intervals cover the truth in simulated experiments, whose true difference is known.
 
-The numbers are those of ``benchmarks/statistics/coverage.py``, which writes ``coverage.json`` in this folder; nothing
-is typed here. Not covered: the experiment that a report is about.
+The numbers are those of ``research/benchmarks/statistics/coverage.py``, which writes ``coverage.json`` in this folder;
+nothing is typed here. Not covered: the experiment that a report is about.
 """
 
 from __future__ import annotations
