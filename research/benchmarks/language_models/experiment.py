@@ -5,16 +5,16 @@
     python research/benchmarks/language_models/tables.py
 
 A part is one held-out environment of one comparison. First comes its search, on source items alone; then, for each
-seed, an experiment of its own: plan, one run of every method with the settings that the search chose, one evaluation
-of everything held out, a report. What is finished is read and what was interrupted goes on, so the same call is given
+seed, an experiment of its own: plan, one run of every method with the settings that the search chose, one evaluation of
+everything held out, a report. What is finished is read and what was interrupted goes on, so the same call is given
 again until it says that all is done; ``--minutes`` interrupts it. On a GPU give ``--jobs``, and several calls of one
 part each at a time, as many runs in all as there are cores: they wait for Python. The parts of ``qwen`` need
 ``fetch_models.py qwen2.5-coder-0.5b`` first. After each call, what there is of a part lies in
 ``research/benchmarks/results/language_models``: ``run.json`` (commands, minutes, machine, versions, commits, trials so
-far), the search, and for each finished seed its plan, logs, scores of every item and tables. With these a new machine goes
-on: it takes the trials and seeds that were finished, if the code, the data and the backbone are the same. A seed that
-was interrupted begins anew there, as its checkpoints are too large to be kept. In a checkout all those seeds are there:
-``--results DIRECTORY``, and an ``--output`` of its own, make them again.
+far), the search, and for each finished seed its plan, logs, scores of every item and tables. With these a new machine
+goes on: it takes the trials and seeds that were finished, if the code, the data and the backbone are the same. A seed
+that was interrupted begins anew there, as its checkpoints are too large to be kept. In a checkout all those seeds are
+there: ``--results DIRECTORY``, and an ``--output`` of its own, make them again.
 
 Plans and trials hold the hash of the library's source: run this in a tree that nobody edits, each time at one commit.
 ``tables.py`` puts the seeds together.

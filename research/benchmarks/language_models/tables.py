@@ -2,8 +2,8 @@
 
     python research/benchmarks/language_models/tables.py
 
-``research/benchmarks/results/language_models/COMPARISON/tables.txt`` has what ``vcrt report`` says of an experiment, here
-of all seeds and folds that are there.
+``research/benchmarks/results/language_models/COMPARISON/tables.txt`` has what ``vcrt report`` says of an experiment,
+here of all seeds and folds that are there.
 """
 
 from __future__ import annotations

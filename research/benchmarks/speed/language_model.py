@@ -9,8 +9,8 @@ them, and takes two losses, through PEFT's own adapters; of its time only what l
 own. A turn is one update of each; times are medians over turns, ratios medians of turns' ratios.
 
 The floor: the FLOPs of an update as ``research/benchmarks/gpu/gpu_costs.py`` counts them, at the rate of this machine's
-matrix products, which is measured between the turns: every product of an update's two epochs with the model's own weights, one
-after another, with nothing between them. Then where the time of an update goes, by kind of operation.
+matrix products, which is measured between the turns: every product of an update's two epochs with the model's own
+weights, one after another, with nothing between them. Then where the time of an update goes, by kind of operation.
 """
 
 from __future__ import annotations

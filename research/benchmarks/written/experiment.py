@@ -14,8 +14,8 @@ Methods differ in the terms of the loss alone; prompts, numbers of samples and s
 for, but that pilots of GRPO and of Orbit-GRPO with margin, at twice this learning rate, came to write one answer alone.
 
 Each run is written to ``research/benchmarks/results/written`` as soon as it is done, and is not done again; what is
-interrupted begins anew. With ``--jobs``, so many runs are made beside one another, a core each. A GPU is used where one is: a run
-waits for Python there, so as many share it as there are cores, under NVIDIA's MPS.
+interrupted begins anew. With ``--jobs``, so many runs are made beside one another, a core each. A GPU is used where one
+is: a run waits for Python there, so as many share it as there are cores, under NVIDIA's MPS.
 """
 
 from __future__ import annotations
