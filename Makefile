@@ -19,6 +19,9 @@ EDITABLE := -e . $(addprefix -e ./,$(MEMBERS) research)
 # Add a set of packages (first its lock file, then the extras that it stands for).
 add = $(if $(LOCK),$(PIP) --require-hashes --no-deps -r $(LOCKS)/$(1).txt,$(PIP) -c constraints.txt $(2))
 
+# PyTorch lies on the disk once: another environment has its files as hard links, and pip finds it installed there.
+share_torch = cd $(VENV)/lib/python3*/site-packages && cp -al torch torchgen functorch torch-*.dist-info $(CURDIR)/$(1)/lib/python3*/site-packages
+
 # Some images set it; then each of the many processes that tests start would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -112,11 +115,12 @@ $(SERVERS): $(DONE)
 	@touch $@
 
 # verl in an environment of its own, and vcrt as a user of verl puts it there: verl asks for an older transformers than
-# vcrt-train does, and has a top-level package called `tests`. The certifier comes with what it declares; PyTorch comes
+# vcrt-train does, and has a top-level package called `tests`. The certifier comes with what it declares; PyTorch is there
 # first, so that nothing asks for another.
-$(VERL): pyproject.toml $(addsuffix /pyproject.toml,$(MEMBERS) research)
+$(VERL): $(DONE)
 	rm -rf build/verl
 	$(PYTHON) -m venv build/verl
+	$(call share_torch,build/verl)
 	build/verl/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 hatchling==1.33.0 pytest==9.2.0
 	build/verl/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation torch==2.13.0 verl==0.9.1 \
 	  transferqueue==0.1.11 transformers==5.10.4 tensordict==0.10.0 ray==2.60.0 cachetools==8.0.2 fastapi==0.165.0 \
@@ -160,6 +164,7 @@ release: $(DONE) $(RELEASE)/.installed
 test-release: release
 	rm -rf build/installed
 	$(PYTHON) -m venv build/installed/venv
+	$(call share_torch,build/installed/venv)
 	build/installed/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	build/installed/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
 	build/installed/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps dm-clrs==2.0.3 bfcl-eval==2026.3.23 agentdojo==0.1.35
