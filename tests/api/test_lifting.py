@@ -16,7 +16,7 @@ from command_functions import PACKAGES
 from vcrt.cli import main
 from vcrt.errors import VcrtError
 from vcrt.records.dataset import load_items, open_dataset
-from vcrt_clrs.lifting import lift_windows
+from vcrt_clrs.lift import lift_windows
 
 THEORIES = Path(__file__).parents[3] / "shared" / "data" / "proofwriter_owa_d5_english.jsonl"
 

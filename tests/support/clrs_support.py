@@ -21,7 +21,6 @@ from vcrt.certification.episodes import (
 from vcrt.certification.replay import replay_exhaustively
 from vcrt.environments.contract import Accepted, CrossCheck, Episode, Replay, ReplayRequest
 from vcrt_clrs.environment import ALGORITHMS, ClrsEnvironment
-from vcrt_clrs.shim import load_dm_clrs
 from vcrt_clrs.trace import Instance, Trace, genuine_trace
 
 SCHEMAS = ("bellman_ford", "matrix_chain_order", "mst_kruskal", "heapsort", "bubble_sort")
@@ -52,7 +51,7 @@ def anti_diamonds(found: CertifiedEpisode | Exclusion) -> list[tuple[int, int, s
 
 
 def trace_of(source: str) -> Trace:
-    return genuine_trace(load_dm_clrs(), Instance.parse(source))
+    return genuine_trace(Instance.parse(source))
 
 
 def drawn(schema: str, length: int, seed: int) -> Trace:

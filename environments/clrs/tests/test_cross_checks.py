@@ -28,9 +28,14 @@ from clrs_support import (
 )
 from vcrt.environments.contract import Accepted, CrossCheck, Episode, Operation, Rejected
 from vcrt.errors import MalformedInputError
-from vcrt_clrs import bellman_ford, bubble_sort, heapsort, matrix_chain, mst_kruskal
+from vcrt_clrs import heapsort, matrix_chain, mst_kruskal
+from vcrt_clrs.bellman_ford import BellmanFordState
+from vcrt_clrs.bubble_sort import BubbleSortState
 from vcrt_clrs.environment import ALGORITHMS
 from vcrt_clrs.episodes import completion
+from vcrt_clrs.heapsort import HeapsortState
+from vcrt_clrs.matrix_chain import MatrixChainState
+from vcrt_clrs.mst_kruskal import KruskalState
 
 CHECKERS = {"dm-clrs trace", "dm-clrs hint rows", "dm-clrs outputs"}
 
@@ -46,9 +51,9 @@ def same_rows(schema: str, length: int, seed: int) -> None:
 def same_end(schema: str, length: int, seed: int) -> None:
     """The run, taken up at any of its states, ends as the genuine one."""
     trace = drawn(schema, length, seed)
-    steps = list(ALGORITHMS[schema].steps(trace))
+    steps = ALGORITHMS[schema].steps(trace)
     for done, step in enumerate(steps):
-        check = completion(ALGORITHMS[schema], trace, step.state, done)
+        check = completion(ALGORITHMS[schema], trace, step.before, done)
         assert check.checked == check.agreed > 0
 
 
@@ -94,11 +99,11 @@ def test_cross_checks_agree_on_every_episode(schema: str) -> None:
 # --- Wrong transitions ---------------------------------------------------------------------------
 
 ORIGINAL = {
-    "bellman_ford": bellman_ford.relax,
-    "matrix_chain_order": matrix_chain.fill,
-    "mst_kruskal": mst_kruskal.consider,
-    "heapsort": heapsort.heapify,
-    "bubble_sort": bubble_sort.exchange,
+    "bellman_ford": BellmanFordState.take,
+    "matrix_chain_order": MatrixChainState.take,
+    "mst_kruskal": KruskalState.take,
+    "heapsort": HeapsortState._heapify,
+    "bubble_sort": BubbleSortState.take,
 }
 
 
@@ -109,48 +114,48 @@ def edited(transition: Any, **changes: Callable[[Any], Any]) -> Any:
     return Accepted(state._replace(**{n: c(getattr(state, n)) for n, c in changes.items()}))
 
 
-def relax_in_place(state: Any, edge: Any, *, before: Any) -> Any:
-    return ORIGINAL["bellman_ford"](state, edge, before=state)
+def relax_in_place(state: Any, edge: Any, before: Any = None) -> Any:
+    return ORIGINAL["bellman_ford"](state, edge, state)
 
 
-def relax_without_predecessor(state: Any, edge: Any, *, before: Any) -> Any:
-    found = ORIGINAL["bellman_ford"](state, edge, before=before)
+def relax_without_predecessor(state: Any, edge: Any, before: Any = None) -> Any:
+    found = ORIGINAL["bellman_ford"](state, edge, before)
     return edited(found, predecessors=lambda _: state.predecessors)
 
 
-def relax_one_bit_off(state: Any, edge: Any, *, before: Any) -> Any:
-    found = ORIGINAL["bellman_ford"](state, edge, before=before)
+def relax_one_bit_off(state: Any, edge: Any, before: Any = None) -> Any:
+    found = ORIGINAL["bellman_ford"](state, edge, before)
     head = edge[1]
     return edited(
         found, distances=lambda d: (*d[:head], float(np.nextafter(d[head], 9)), *d[head + 1 :])
     )
 
 
-def relax_forgetful(state: Any, edge: Any, *, before: Any) -> Any:
+def relax_forgetful(state: Any, edge: Any, before: Any = None) -> Any:
     """Overwrites also what is shorter already: its rounds need not come to an end."""
     open_head = state._replace(reached=with_bit(state.reached, edge[1], False))
-    return ORIGINAL["bellman_ford"](open_head, edge, before=before)
+    return ORIGINAL["bellman_ford"](open_head, edge, before)
 
 
-def fill_in_place(state: Any, step: Any, *, before: Any) -> Any:
-    return ORIGINAL["matrix_chain_order"](state, step, before=state)
+def fill_in_place(state: Any, step: Any, before: Any = None) -> Any:
+    return ORIGINAL["matrix_chain_order"](state, step, state)
 
 
-def fill_without_last_split(state: Any, step: Any, *, before: Any) -> Any:
+def fill_without_last_split(state: Any, step: Any, before: Any = None) -> Any:
     fewer = dataclasses.replace(step, splits=step.splits[:-1] or step.splits)
-    return ORIGINAL["matrix_chain_order"](state, fewer, before=before)
+    return ORIGINAL["matrix_chain_order"](state, fewer, before)
 
 
-def fill_with_the_next_split(state: Any, step: Any, *, before: Any) -> Any:
+def fill_with_the_next_split(state: Any, step: Any, before: Any = None) -> Any:
     later = tuple((*sides, k + 1, product) for *sides, k, product in step.splits)
     moved = dataclasses.replace(step, splits=later)
-    return ORIGINAL["matrix_chain_order"](state, moved, before=before)
+    return ORIGINAL["matrix_chain_order"](state, moved, before)
 
 
-def fill_too_dear(state: Any, step: Any, *, before: Any) -> Any:
+def fill_too_dear(state: Any, step: Any, before: Any = None) -> Any:
     dear = tuple((*rest, float(np.nextafter(product, 9))) for *rest, product in step.splits)
     costly = dataclasses.replace(step, splits=dear)
-    return ORIGINAL["matrix_chain_order"](state, costly, before=before)
+    return ORIGINAL["matrix_chain_order"](state, costly, before)
 
 
 def consider_greedily(state: Any, edge: Any) -> Any:
@@ -177,19 +182,19 @@ def consider_uncompressed(state: Any, edge: Any) -> Any:
     return edited(ORIGINAL["mst_kruskal"](state, edge), pointers=lambda _: bytes(pointers))
 
 
-def heapify_one_level(state: Any, step: Any) -> Any:
+def heapify_one_level(state: Any, node: int) -> Any:
     order = bytearray(state.order)
-    heapsort.sink(state.keys.values, order, step.node, step.heap_size)
-    return edited(ORIGINAL["heapsort"](state, step), order=lambda _: bytes(order))
+    heapsort.sink(state.keys.values, order, node, state.heap_size)
+    return edited(ORIGINAL["heapsort"](state, node), order=lambda _: bytes(order))
 
 
-def heapify_never(state: Any, step: Any) -> Any:
-    return edited(ORIGINAL["heapsort"](state, step), order=lambda _: state.order)
+def heapify_never(state: Any, node: int) -> Any:
+    return edited(ORIGINAL["heapsort"](state, node), order=lambda _: state.order)
 
 
-def heapify_without_record(state: Any, step: Any) -> Any:
+def heapify_without_record(state: Any, node: int) -> Any:
     """Never has heapified a node: its run does not come to an end by itself."""
-    return edited(ORIGINAL["heapsort"](state, step), heapified=lambda _: state.heapified)
+    return edited(ORIGINAL["heapsort"](state, node), heapified=lambda _: state.heapified)
 
 
 def exchange_never(state: Any, position: int) -> Any:
@@ -203,55 +208,55 @@ def exchange_always(state: Any, position: int) -> Any:
 
 
 MUTANTS: list[tuple[str, Any, str, Callable[..., Any]]] = [
-    ("bellman_ford", bellman_ford, "relax", relax_in_place),
-    ("bellman_ford", bellman_ford, "relax", relax_without_predecessor),
-    ("bellman_ford", bellman_ford, "relax", relax_one_bit_off),
-    ("bellman_ford", bellman_ford, "relax", relax_forgetful),
-    ("matrix_chain_order", matrix_chain, "fill", fill_in_place),
-    ("matrix_chain_order", matrix_chain, "fill", fill_without_last_split),
-    ("matrix_chain_order", matrix_chain, "fill", fill_with_the_next_split),
-    ("matrix_chain_order", matrix_chain, "fill", fill_too_dear),
-    ("mst_kruskal", mst_kruskal, "consider", consider_greedily),
-    ("mst_kruskal", mst_kruskal, "consider", consider_never),
-    ("mst_kruskal", mst_kruskal, "consider", consider_uncompressed),
-    ("heapsort", heapsort, "heapify", heapify_one_level),
-    ("heapsort", heapsort, "heapify", heapify_never),
-    ("heapsort", heapsort, "heapify", heapify_without_record),
-    ("bubble_sort", bubble_sort, "exchange", exchange_never),
-    ("bubble_sort", bubble_sort, "exchange", exchange_always),
+    ("bellman_ford", BellmanFordState, "take", relax_in_place),
+    ("bellman_ford", BellmanFordState, "take", relax_without_predecessor),
+    ("bellman_ford", BellmanFordState, "take", relax_one_bit_off),
+    ("bellman_ford", BellmanFordState, "take", relax_forgetful),
+    ("matrix_chain_order", MatrixChainState, "take", fill_in_place),
+    ("matrix_chain_order", MatrixChainState, "take", fill_without_last_split),
+    ("matrix_chain_order", MatrixChainState, "take", fill_with_the_next_split),
+    ("matrix_chain_order", MatrixChainState, "take", fill_too_dear),
+    ("mst_kruskal", KruskalState, "take", consider_greedily),
+    ("mst_kruskal", KruskalState, "take", consider_never),
+    ("mst_kruskal", KruskalState, "take", consider_uncompressed),
+    ("heapsort", HeapsortState, "_heapify", heapify_one_level),
+    ("heapsort", HeapsortState, "_heapify", heapify_never),
+    ("heapsort", HeapsortState, "_heapify", heapify_without_record),
+    ("bubble_sort", BubbleSortState, "take", exchange_never),
+    ("bubble_sort", BubbleSortState, "take", exchange_always),
 ]
 
 
-@pytest.mark.parametrize(("schema", "module", "name", "mutant"), MUTANTS)
+@pytest.mark.parametrize(("schema", "states", "name", "mutant"), MUTANTS)
 def test_a_wrong_transition_shows_in_the_hint_rows(
     schema: str,
-    module: Any,
+    states: Any,
     name: str,
     mutant: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     episode = ENVIRONMENT.sample(schema, 0)
-    monkeypatch.setattr(module, name, mutant)
+    monkeypatch.setattr(states, name, mutant)
     rows = by_name(ENVIRONMENT.cross_check(episode))["dm-clrs hint rows"]
     assert 0 < rows.agreed < rows.checked
 
 
 @pytest.mark.parametrize(
-    ("schema", "module", "name", "mutant"),
+    ("schema", "states", "name", "mutant"),
     [m for m in MUTANTS if m[3] in (consider_greedily, consider_never, heapify_never)],
 )
 def test_a_wrong_transition_misses_the_outputs(
     schema: str,
-    module: Any,
+    states: Any,
     name: str,
     mutant: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     episode = ENVIRONMENT.sample(schema, 0)
     trace = trace_of(episode.provenance.source)
-    step = next(iter(ALGORITHMS[schema].steps(trace)))
-    monkeypatch.setattr(module, name, mutant)
-    check = completion(ALGORITHMS[schema], trace, step.state, 0)
+    step = ALGORITHMS[schema].steps(trace)[0]
+    monkeypatch.setattr(states, name, mutant)
+    check = completion(ALGORITHMS[schema], trace, step.before, 0)
     assert check.agreed < check.checked
 
 
@@ -264,7 +269,7 @@ def ended(schema: str, seed: int = 0) -> tuple[Episode, Any, Callable[[Any], Cro
     trace = trace_of(episode.provenance.source)
     initial = ENVIRONMENT.initial_state(episode).canonical()
     steps = ALGORITHMS[schema].steps(trace)
-    place = next(n for n, step in enumerate(steps) if step.state.canonical() == initial)
+    place = next(n for n, step in enumerate(steps) if step.before.canonical() == initial)
 
     def check(state: Any) -> CrossCheck:
         return completion(ALGORITHMS[schema], trace, state, place + 4)
@@ -292,7 +297,7 @@ def test_bubble_sort_does_not_complete_from_any_other_array(seed: int) -> None:
 def test_bubble_sort_does_not_complete_from_another_place_in_the_run() -> None:
     episode, terminal, _ = ended("bubble_sort")
     trace = trace_of(episode.provenance.source)
-    num_steps = len(list(ALGORITHMS["bubble_sort"].steps(trace)))
+    num_steps = len(ALGORITHMS["bubble_sort"].steps(trace))
     agreeing = [
         done
         for done in range(num_steps + 1)
@@ -503,9 +508,10 @@ def test_exchanges_must_be_the_next_ones() -> None:
     episode = ENVIRONMENT.sample("bubble_sort", 0)
     trace = trace_of(episode.provenance.source)
     initial = ENVIRONMENT.initial_state(episode)
-    steps = list(ALGORITHMS["bubble_sort"].steps(trace))
-    place = next(n for n, step in enumerate(steps) if step.state == initial)
-    later = next(s.operation for s in steps[place + 4 :] if s.operation not in episode.operations)
+    steps = ALGORITHMS["bubble_sort"].steps(trace)
+    place = next(n for n, step in enumerate(steps) if step.before == initial)
+    operations = [ALGORITHMS["bubble_sort"].operation(taken.step) for taken in steps[place + 4 :]]
+    later = next(operation for operation in operations if operation not in episode.operations)
     altered = dataclasses.replace(episode, operations=(*episode.operations[:3], later))
     assert by_name(ENVIRONMENT.cross_check(altered))["dm-clrs trace"].agreed == 5
 

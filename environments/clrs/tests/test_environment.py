@@ -36,8 +36,10 @@ from vcrt.environments.contract import (
 )
 from vcrt.errors import UnknownNameError, VcrtError
 from vcrt.hashing import canonical_json
-from vcrt_clrs import bubble_sort, episodes, matrix_chain
+from vcrt_clrs import episodes
+from vcrt_clrs.bubble_sort import BubbleSortState
 from vcrt_clrs.environment import ALGORITHMS, ClrsEnvironment
+from vcrt_clrs.matrix_chain import MatrixChainState
 
 INPUTS = {
     "bellman_ford": ("adjacency", "A"),
@@ -201,7 +203,7 @@ def test_an_episode_survives_json(schema: str) -> None:
 def test_every_state_of_a_run_is_read_as_it_was_written(schema: str) -> None:
     algorithm = ALGORITHMS[schema]
     trace = trace_of(ENVIRONMENT.sample(schema, 1).provenance.source)
-    states = [step.state for step in algorithm.steps(trace)]
+    states = [step.before for step in algorithm.steps(trace)]
     assert len({state.canonical() for state in states}) == len(states) > 4
     for state in states:
         assert (
@@ -260,17 +262,17 @@ def test_replay_is_the_plain_one_of_any_step_environment(schema: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "module", "name"),
-    [("bubble_sort", bubble_sort, "exchange"), ("matrix_chain_order", matrix_chain, "fill")],
+    ("schema", "states"),
+    [("bubble_sort", BubbleSortState), ("matrix_chain_order", MatrixChainState)],
 )
 def test_every_step_of_every_order_is_taken(
-    schema: str, module: Any, name: str, monkeypatch: pytest.MonkeyPatch
+    schema: str, states: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     episode = ENVIRONMENT.sample(schema, 0)
-    original, calls = getattr(module, name), []
+    original, calls = states.take, []
     monkeypatch.setattr(
-        module,
-        name,
+        states,
+        "take",
         lambda *a, **k: calls.append(a) or original(*a, **k),  # type: ignore[func-returns-value]
     )
     taken = sum(len(a.state_hashes) - 1 + (not a.accepted) for a in replays(episode))

@@ -25,11 +25,15 @@ from vcrt.hashing import file_digest
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Distribution:
-    """A distribution of one tested version that is installed without its dependencies, and its top-level package."""
+    """A distribution of one tested version that is installed without its dependencies, and its top-level package.
+
+    ``needs`` names those that its imported modules need all the same.
+    """
 
     name: str
     version: str
     package: str
+    needs: str = ""
 
     @property
     def install_command(self) -> str:
@@ -44,7 +48,8 @@ class Distribution:
             raise self.unavailable("is not installed", "no such distribution") from error
         if version != self.version:
             raise self.unavailable("has an unsupported version", f"{self.name} {version}")
-        spec = importlib.util.find_spec(self.package)
+        with own_modules(self.package):
+            spec = importlib.util.find_spec(self.package)
         if spec is None or not spec.submodule_search_locations:
             raise self.unavailable("is without its package", f"no package {self.package!r}")
         return Path(next(iter(spec.submodule_search_locations)))
@@ -84,7 +89,8 @@ class Distribution:
             try:
                 return {name: importlib.import_module(name) for name in names}
             except ImportError as error:
-                remedy = f"pip install {error.name}" if error.name else None
+                needs = self.needs or error.name
+                remedy = f"pip install {needs}" if needs else None
                 raise self.unavailable("cannot be imported", str(error), remedy) from error
 
     def digests(self, files: Sequence[Path]) -> dict[str, str]:

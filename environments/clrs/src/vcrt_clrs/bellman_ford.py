@@ -4,9 +4,9 @@ An operation relaxes one edge in place. It is accepted exactly if it writes: its
 it is shorter than what its head has. The dependent pair is (u, v) and then (v, w), where v is not reached before; the
 reversal is rejected.
 
-dm-clrs relaxes in synchronous rounds, in which every tail is read as it was before the round. :func:`relax` takes the
-state that it reads the tail from as a parameter, so one transition serves the episode (in place) and the comparison
-with dm-clrs's hint rows (in rounds). Weights are not negative; negative cycles are not covered.
+dm-clrs relaxes in synchronous rounds, in which every tail is read as it was before the round. The state that the tail
+is read from is a parameter, so one transition serves the episode (in place) and the comparison with dm-clrs's hint rows
+(in rounds). Weights are not negative; negative cycles are not covered.
 """
 
 from __future__ import annotations
@@ -20,24 +20,26 @@ import numpy as np
 
 from vcrt.environments.contract import Accepted, Footprint, Operation, Rejected, Schema, Transition
 from vcrt.hashing import Json
-from vcrt_clrs.inputs import Edge, WeightedGraph, graph_of, read_graph
 from vcrt_clrs.reading import (
+    Edge,
+    WeightedGraph,
+    graph_of,
     malformed,
+    read_graph,
     read_ints,
     read_member,
     read_payload_pair,
     read_reals,
 )
-from vcrt_clrs.rows import byte_rows, masks
 from vcrt_clrs.schema import (
     Lifted,
-    Rows,
     SynchronousSchema,
+    Taken,
     linear_extension,
     shuffled,
     with_independent,
 )
-from vcrt_clrs.trace import Trace
+from vcrt_clrs.trace import Rows, Trace, byte_rows, masks
 
 
 class BellmanFordState(NamedTuple):
@@ -55,9 +57,26 @@ class BellmanFordState(NamedTuple):
         """The edge of a payload ``{"edge": [tail, head]}``."""
         return read_payload_pair(payload, "edge", len(self.predecessors))
 
-    def take(self, step: Edge) -> Transition[BellmanFordState]:
-        """Relax the edge in place."""
-        return relax(self, step, before=self)
+    def take(
+        self, step: Edge, before: BellmanFordState | None = None
+    ) -> Transition[BellmanFordState]:
+        """Relax the edge (tail, head), reading the tail as it is in ``before``, by default in place."""
+        tail, head = step
+        before = before or self
+        if not before.reached >> tail & 1:
+            return Rejected(f"node {tail} is not reached yet")
+        weight = self.graph.weights[tail][head]
+        if weight == 0:
+            return Rejected(f"there is no edge {tail}->{head}")
+        distance = before.distances[tail] + weight
+        if self.reached >> head & 1 and distance >= self.distances[head]:
+            return Rejected(f"edge {tail}->{head} does not shorten the way to node {head}")
+        after = head + 1
+        distances = (*self.distances[:head], distance, *self.distances[after:])
+        predecessors = b"%b%c%b" % (self.predecessors[:head], tail, self.predecessors[after:])
+        return Accepted(
+            BellmanFordState(self.graph, distances, predecessors, self.reached | 1 << head)
+        )
 
     def canonical(self) -> bytes:
         """Graph digest, distances (doubles), predecessors (bytes) and reached nodes (bit set), little-endian."""
@@ -81,28 +100,6 @@ def _layout(num_nodes: int) -> tuple[Callable[..., bytes], int]:
     return struct.Struct(f"<32s{num_nodes}d").pack, (num_nodes + 7) // 8
 
 
-def relax(
-    state: BellmanFordState, edge: Edge, *, before: BellmanFordState
-) -> Transition[BellmanFordState]:
-    """Relax the edge (tail, head) of ``state``, reading the tail as it is in ``before``."""
-    tail, head = edge
-    if not before.reached >> tail & 1:
-        return Rejected(f"node {tail} is not reached yet")
-    weight = state.graph.weights[tail][head]
-    if weight == 0:
-        return Rejected(f"there is no edge {tail}->{head}")
-    distance = before.distances[tail] + weight
-    distances, predecessors = state.distances, state.predecessors
-    if state.reached >> head & 1 and distance >= distances[head]:
-        return Rejected(f"edge {tail}->{head} does not shorten the way to node {head}")
-    after = head + 1
-    distances = (*distances[:head], distance, *distances[after:])
-    predecessors = b"%b%c%b" % (predecessors[:head], tail, predecessors[after:])
-    return Accepted(
-        BellmanFordState(state.graph, distances, predecessors, state.reached | 1 << head)
-    )
-
-
 class BellmanFord(SynchronousSchema[BellmanFordState]):
     """Relaxations out of one round of a run, and one out of the next round that needs one of them."""
 
@@ -120,29 +117,30 @@ class BellmanFord(SynchronousSchema[BellmanFordState]):
         self, trace: Trace, num_operations: int, rng: np.random.Generator
     ) -> Lifted[BellmanFordState] | None:
         """Operations from the state at the start of a round; the reference order is any linear extension."""
-        written = [_written(trace, row) for row in range(trace.num_rows - 1)]
+        rounds = list(self.rounds(self.start(trace)))
+        written = [_written(taken) for taken in rounds]
         pairs = [
-            (row, first, second)
-            for row in range(trace.num_rows - 2)
-            for first in written[row]
-            for second in written[row + 1]
-            if first[1] == second[0] and not trace.hints["msk"][row][first[1]]
+            (number, first, second)
+            for number in range(len(rounds) - 1)
+            for first in written[number]
+            for second in written[number + 1]
+            if first[1] == second[0] and not rounds[number][0].before.reached >> first[1] & 1
         ]
-        for row, first, second in shuffled(pairs, rng):
+        for number, first, second in shuffled(pairs, rng):
             edges = with_independent(
-                (first, second), written[row], num_operations, _independent, rng
+                (first, second), written[number], num_operations, _independent, rng
             )
             if edges is not None:
-                return _at(trace, row), linear_extension(edges, rng)
+                return rounds[number][0].before, linear_extension(edges, rng)
         return None
 
     def read_state(self, initial: Json) -> BellmanFordState:
         """Members ``adjacency``, ``d``, ``pi`` and ``msk`` (by node: 0 or 1)."""
         graph = read_graph(initial)
         size = graph.num_nodes
-        distances = read_reals(read_member(initial, "d"), "initial.d", size)
-        predecessors = read_ints(read_member(initial, "pi"), "initial.pi", size, size)
-        reached = read_ints(read_member(initial, "msk"), "initial.msk", size, 2)
+        distances = read_member(initial, "d", read_reals, size)
+        predecessors = read_member(initial, "pi", read_ints, size, size)
+        reached = read_member(initial, "msk", read_ints, size, 2)
         for node in range(size):
             bare = distances[node] == 0 and predecessors[node] == node
             if not reached[node] and not bare:
@@ -184,16 +182,6 @@ class BellmanFord(SynchronousSchema[BellmanFordState]):
         """Every edge."""
         return state.graph.edges()
 
-    def take(
-        self, state: BellmanFordState, step: Edge, *, before: BellmanFordState
-    ) -> Transition[BellmanFordState]:
-        """Relax an edge."""
-        return relax(state, step, before=before)
-
-    def max_rounds(self, state: BellmanFordState) -> int:
-        """Shortest ways have fewer edges than the graph has nodes."""
-        return state.graph.num_nodes
-
     def rows(self, states: Sequence[BellmanFordState]) -> Rows:
         """Distances, predecessors and reached nodes."""
         return {
@@ -203,23 +191,10 @@ class BellmanFord(SynchronousSchema[BellmanFordState]):
         }
 
 
-def _at(trace: Trace, row: int) -> BellmanFordState:
-    """The state that a hint row shows."""
-    reached = trace.hints["msk"][row]
-    return BellmanFordState(
-        graph=graph_of(trace),
-        distances=tuple(trace.hints["d"][row].tolist()),
-        predecessors=bytes(trace.hints["pi_h"][row].astype(np.uint8)),
-        reached=sum(1 << node for node in np.flatnonzero(reached).tolist()),
-    )
-
-
-def _written(trace: Trace, row: int) -> list[Edge]:
-    """The edges whose relaxation left its mark between two hint rows."""
-    distances, reached = trace.hints["d"], trace.hints["msk"]
-    changed = (distances[row + 1] != distances[row]) | (reached[row + 1] != reached[row])
-    predecessors = trace.hints["pi_h"][row + 1]
-    return [(int(predecessors[head]), int(head)) for head in np.flatnonzero(changed)]
+def _written(taken: Sequence[Taken[BellmanFordState]]) -> list[Edge]:
+    """The edges whose relaxation is left at the end of a round, by their heads."""
+    last = {step[1]: step for _, step, _ in taken}
+    return [last[head] for head in sorted(last)]
 
 
 def _independent(edge: Edge, others: Sequence[Edge]) -> bool:

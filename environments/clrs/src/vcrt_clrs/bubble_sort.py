@@ -18,18 +18,17 @@ import numpy as np
 
 from vcrt.environments.contract import Accepted, Footprint, Operation, Rejected, Schema, Transition
 from vcrt.hashing import Json
-from vcrt_clrs.inputs import Keys, keys_of, read_keys
-from vcrt_clrs.reading import read_int, read_member, read_payload, read_permutation
-from vcrt_clrs.rows import byte_rows, chain_pointers, mask_one
-from vcrt_clrs.schema import (
-    AlgorithmSchema,
-    Lifted,
-    Rows,
-    linear_extension,
-    shuffled,
-    state_after,
+from vcrt_clrs.reading import (
+    Keys,
+    keys_of,
+    read_int,
+    read_keys,
+    read_member,
+    read_payload,
+    read_permutation,
 )
-from vcrt_clrs.trace import Trace
+from vcrt_clrs.schema import AlgorithmSchema, Lifted, linear_extension, shuffled, state_after
+from vcrt_clrs.trace import Rows, Trace, byte_rows, chain_pointers, mask_one
 
 
 class BubbleSortState(NamedTuple):
@@ -44,8 +43,13 @@ class BubbleSortState(NamedTuple):
         return read_int(position, "operation.payload.exchange", 1, len(self.order) - 1)
 
     def take(self, step: int) -> Transition[BubbleSortState]:
-        """Exchange the elements at ``step - 1`` and ``step``."""
-        return exchange(self, step)
+        """Exchange the element at ``step`` with the one before it if it has the smaller key."""
+        order, keys = self.order, self.keys.values
+        upper, lower = order[step], order[step - 1]
+        if not keys[upper] < keys[lower]:
+            return Rejected(f"positions {step - 1} and {step} are not out of order")
+        exchanged = b"%b%c%c%b" % (order[: step - 1], upper, lower, order[step + 1 :])
+        return Accepted(BubbleSortState(self.keys, exchanged))
 
     def canonical(self) -> bytes:
         """Digest of the keys, then the order (bytes)."""
@@ -53,27 +57,14 @@ class BubbleSortState(NamedTuple):
 
     def task(self) -> str:
         """The keys by rank, as they stand."""
-        ranks = {index: rank for rank, index in enumerate(_by_key(self))}
+        by_key = sorted(self.order, key=lambda index: self.keys.values[index])
+        ranks = {index: rank for rank, index in enumerate(by_key)}
         return f"Bubble sort. The keys by rank: {' '.join(str(ranks[i]) for i in self.order)}."
 
     def footprint(self, step: int) -> Footprint:
         """Two neighbouring places."""
         places = (f"place {step - 1}", f"place {step}")
         return Footprint(reads=places, writes=places)
-
-
-def _by_key(state: BubbleSortState) -> list[int]:
-    return sorted(state.order, key=lambda index: state.keys.values[index])
-
-
-def exchange(state: BubbleSortState, position: int) -> Transition[BubbleSortState]:
-    """Exchange an element with the one before it if it has the smaller key."""
-    order, keys = state.order, state.keys.values
-    upper, lower = order[position], order[position - 1]
-    if not keys[upper] < keys[lower]:
-        return Rejected(f"positions {position - 1} and {position} are not out of order")
-    exchanged = b"%b%c%c%b" % (order[: position - 1], upper, lower, order[position + 1 :])
-    return Accepted(BubbleSortState(state.keys, exchanged))
 
 
 class BubbleSort(AlgorithmSchema[BubbleSortState]):
@@ -91,7 +82,7 @@ class BubbleSort(AlgorithmSchema[BubbleSortState]):
         self, trace: Trace, num_operations: int, rng: np.random.Generator
     ) -> Lifted[BubbleSortState] | None:
         """A window of exchanges of which two touch; the reference order is any linear extension."""
-        steps = list(self.run(self.start(trace)))
+        steps = self.steps(trace)
         for start in shuffled(range(len(steps) - num_operations + 1), rng):
             state = steps[start].before
             window: list[int] = [each.step for each in steps[start : start + num_operations]]
@@ -104,9 +95,8 @@ class BubbleSort(AlgorithmSchema[BubbleSortState]):
     def read_state(self, initial: Json) -> BubbleSortState:
         """Members ``keys`` and ``order`` (a permutation)."""
         keys = read_keys(initial)
-        order = read_member(initial, "order")
         return BubbleSortState(
-            keys=keys, order=read_permutation(order, "initial.order", keys.num_elements)
+            keys, read_member(initial, "order", read_permutation, keys.num_elements)
         )
 
     def write_state(self, state: BubbleSortState) -> Json:
@@ -166,7 +156,7 @@ def _compared(state: BubbleSortState, schedule: Sequence[int]) -> list[bytes]:
     """The order before the first comparison and after each."""
     orders = [state.order]
     for position in schedule:
-        transition = exchange(state, position)
+        transition = state.take(position)
         if isinstance(transition, Accepted):
             state = transition.state
         orders.append(state.order)

@@ -30,7 +30,7 @@ from vcrt_clrs.matrix_chain import MatrixChainOrder
 from vcrt_clrs.mst_kruskal import MstKruskal
 from vcrt_clrs.posets import POSET_SCHEMAS, algorithm_of, sample_poset
 from vcrt_clrs.schema import AlgorithmSchema, AlgorithmState
-from vcrt_clrs.shim import DISTRIBUTION, load_dm_clrs
+from vcrt_clrs.shim import DM_CLRS, source_digests
 
 #: The schemas of one dependent pair, each of an algorithm, by the name that both have.
 ALGORITHMS: Mapping[str, AlgorithmSchema[Any]] = {
@@ -66,25 +66,24 @@ class ClrsEnvironment(PreparedEnvironment[AlgorithmState]):
 
         Raises :class:`vcrt.errors.UnavailableError` if dm-clrs is missing or of another version.
         """
-        library = load_dm_clrs()
         return Versions(
             environment=self.name,
             adapter="2",
             canonicalizer="2",
-            verifier=f"{DISTRIBUTION} {library.version}",
-            libraries=library.source_digests(),
+            verifier=f"{DM_CLRS.name} {DM_CLRS.version}",
+            libraries=source_digests(),
         )
 
     def sample(self, schema: str, seed: int) -> Episode:
         """An episode lifted from a sampled input's trace; deterministic in schema, seed and ``num_operations``."""
         known = self.schema(schema)
         if known.num_steps is not None:
-            return sample_poset(known, load_dm_clrs(), seed)
-        return sample_episode(ALGORITHMS[schema], load_dm_clrs(), seed, self.num_operations)
+            return sample_poset(known, seed)
+        return sample_episode(ALGORITHMS[schema], seed, self.num_operations)
 
     def prepare(self, episode: Episode) -> tuple[AlgorithmState, list[Any]]:
         """The state of ``episode.initial``, and the steps of its payloads."""
-        state: AlgorithmState = self._algorithm(episode).read_state(episode.initial)
+        state = self.initial_state(episode)
         return state, [state.read(operation.payload) for operation in episode.operations]
 
     def initial_state(self, episode: Episode) -> AlgorithmState:
@@ -100,17 +99,13 @@ class ClrsEnvironment(PreparedEnvironment[AlgorithmState]):
         """One step of the algorithm."""
         return state.take(step)
 
-    def key(self, state: AlgorithmState) -> bytes:
-        """The canonical form, which is quick."""
-        return state.canonical()
-
     def canonical(self, state: AlgorithmState) -> bytes:
         """Bytes of fixed width and little-endian order that start with the digest of the inputs."""
         return state.canonical()
 
     def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:
         """The episode and its transition against the trace of dm-clrs: see ``vcrt_clrs.episodes``."""
-        return cross_check(self._algorithm(episode), load_dm_clrs(), episode)
+        return cross_check(self._algorithm(episode), episode)
 
     def task(self, episode: Episode) -> str:
         """What the algorithm is about to do."""

@@ -15,15 +15,8 @@ from vcrt.environments.contract import CrossCheck, Episode, Operation, Provenanc
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.hashing import Json
 from vcrt.randomness import derive_seed, generator
-from vcrt_clrs.schema import (
-    DIGEST_BYTES,
-    AlgorithmSchema,
-    AlgorithmState,
-    Rows,
-    state_after,
-)
-from vcrt_clrs.shim import DmClrs
-from vcrt_clrs.trace import Instance, Trace, genuine_trace
+from vcrt_clrs.schema import DIGEST_BYTES, AlgorithmSchema, AlgorithmState, state_after
+from vcrt_clrs.trace import NUM_SEEDS, Instance, Rows, Trace, genuine_trace
 
 ENVIRONMENT = "clrs"
 
@@ -33,9 +26,7 @@ Sizes: TypeAlias = tuple[Sequence[int], Sequence[float]]
 MAX_DRAWS = 2000
 
 
-def sample_episode(
-    algorithm: AlgorithmSchema[Any], library: DmClrs, seed: int, num_operations: int
-) -> Episode:
+def sample_episode(algorithm: AlgorithmSchema[Any], seed: int, num_operations: int) -> Episode:
     """The episode of ``seed``: inputs are drawn under named seeds until one has the structure.
 
     Raises :class:`VcrtError` if none has it, because ``num_operations`` asks for too much.
@@ -43,7 +34,7 @@ def sample_episode(
     name = algorithm.schema.name
     rng = generator(seed, ENVIRONMENT, name, "lift")
     sizes = algorithm.lengths, algorithm.edge_probabilities
-    runs = traces(library, algorithm, sizes, name, seed, rng)
+    runs = traces(algorithm, sizes, name, seed, rng)
     for instance, trace in islice(runs, MAX_DRAWS):
         lifted = algorithm.lift(trace, num_operations, rng)
         if lifted is not None:
@@ -62,7 +53,6 @@ def sample_episode(
 
 
 def traces(
-    library: DmClrs,
     algorithm: AlgorithmSchema[Any],
     sizes: Sizes,
     schema: str,
@@ -76,9 +66,9 @@ def traces(
             algorithm=algorithm.schema.name,
             length=int(rng.choice(lengths)),
             edge_probability=float(rng.choice(probabilities)) if probabilities else None,
-            seed=derive_seed(seed, ENVIRONMENT, schema, "sampler", draw) % 2**32,
+            seed=derive_seed(seed, ENVIRONMENT, schema, "sampler", draw) % NUM_SEEDS,
         )
-        yield instance, genuine_trace(library, instance)
+        yield instance, genuine_trace(instance)
 
 
 def lifted_episode(
@@ -99,9 +89,7 @@ def lifted_episode(
     )
 
 
-def cross_check(
-    algorithm: AlgorithmSchema[Any], library: DmClrs, episode: Episode
-) -> tuple[CrossCheck, ...]:
+def cross_check(algorithm: AlgorithmSchema[Any], episode: Episode) -> tuple[CrossCheck, ...]:
     """Three comparisons with the trace that dm-clrs gives for the episode's provenance.
 
     ``dm-clrs trace``: inputs, initial state and each operation stand in the run. ``dm-clrs hint rows``: the transition
@@ -116,7 +104,7 @@ def cross_check(
             found=instance.algorithm,
             expected=algorithm.schema.name,
         )
-    trace = genuine_trace(library, instance)
+    trace = genuine_trace(instance)
     initial = algorithm.read_state(episode.initial)
     place, located = _locate(algorithm, trace, initial, episode.operations)
     terminal = state_after(initial, (initial.read(o.payload) for o in episode.operations))
@@ -163,12 +151,12 @@ def _locate(
     """How many steps of the run come before ``initial``, and whether inputs, state and operations stand in it."""
     start = algorithm.start(trace).canonical()
     canonical = initial.canonical()
-    steps = list(algorithm.steps(trace))
-    place = next((n for n, step in enumerate(steps) if step.state.canonical() == canonical), None)
+    steps = algorithm.steps(trace)
+    place = next((n for n, each in enumerate(steps) if each.before.canonical() == canonical), None)
     inputs = canonical[:DIGEST_BYTES] == start[:DIGEST_BYTES]
     if place is None:
         return None, [inputs, False, *(False for _ in operations)]
-    ahead = [step.operation for step in islice(steps, place, None)]
+    ahead = [algorithm.operation(each.step) for each in steps[place:]]
     if algorithm.placing == "next in order":
         window = ahead[: len(operations)]
         found = [o in window and window.index(o) == n for n, o in enumerate(operations)]

@@ -22,26 +22,26 @@ import numpy as np
 from vcrt.environments.contract import Accepted, Footprint, Operation, Rejected, Schema, Transition
 from vcrt.hashing import Json
 from vcrt.printable import counted
-from vcrt_clrs.inputs import Keys, keys_of, read_keys
 from vcrt_clrs.reading import (
+    Keys,
+    keys_of,
     malformed,
     read_int,
+    read_keys,
     read_member,
     read_payload_pair,
     read_permutation,
     read_set,
 )
-from vcrt_clrs.rows import byte_rows, chain_pointers, heap_pointers, mask_one
 from vcrt_clrs.schema import (
     AlgorithmSchema,
     Lifted,
-    Rows,
     Taken,
     conflict,
     linear_extension,
     shuffled,
 )
-from vcrt_clrs.trace import Trace
+from vcrt_clrs.trace import Rows, Trace, byte_rows, chain_pointers, heap_pointers, mask_one
 
 #: dm-clrs's phases: the heap is built, its largest key is extracted, the root is heapified again.
 _BUILD, _EXTRACT, _REBUILD = 0, 1, 2
@@ -83,10 +83,27 @@ class HeapsortState(NamedTuple):
         return Heapify(node, heap_size)
 
     def take(self, step: Heapify | Extract) -> Transition[HeapsortState]:
-        """Max-heapify a node, or extract the largest key."""
-        if isinstance(step, Heapify):
-            return heapify(self, step)
-        return extract(self, step)
+        """Max-heapify a node that has not been heapified; extract the largest key of a heap of which all have been."""
+        heap_size = step.heap_size if isinstance(step, Heapify) else step.last + 1
+        if heap_size != self.heap_size:
+            return Rejected(f"the heap has {self.heap_size} nodes, not {heap_size}")
+        return self._heapify(step.node) if isinstance(step, Heapify) else self._extract()
+
+    def _heapify(self, node: int) -> Transition[HeapsortState]:
+        if self.heapified >> node & 1:
+            return Rejected(f"node {node} has been heapified")
+        order, largest = bytearray(self.order), node
+        while (child := sink(self.keys.values, order, largest, self.heap_size)) != largest:
+            largest = child
+        return Accepted(self._replace(order=bytes(order), heapified=self.heapified | 1 << node))
+
+    def _extract(self) -> Transition[HeapsortState]:
+        heap = (1 << self.heap_size) - 1
+        if self.heapified & heap != heap:
+            return Rejected("a node of the heap has not been heapified")
+        order, last = bytearray(self.order), self.heap_size - 1
+        order[0], order[last] = order[last], order[0]
+        return Accepted(HeapsortState(self.keys, bytes(order), last, self.heapified & ~1))
 
     def canonical(self) -> bytes:
         """Digest of the keys, order (bytes), size of the heap (16 bits) and heapified nodes (bit set)."""
@@ -120,38 +137,6 @@ def sink(keys: tuple[float, ...], order: bytearray, node: int, heap_size: int) -
         largest = right
     order[node], order[largest] = order[largest], order[node]
     return largest
-
-
-def sift(keys: tuple[float, ...], order: bytearray, node: int, heap_size: int) -> None:
-    """MAX-HEAPIFY, in place."""
-    while (largest := sink(keys, order, node, heap_size)) != node:
-        node = largest
-
-
-def heapify(state: HeapsortState, step: Heapify) -> Transition[HeapsortState]:
-    """Max-heapify a node that has not been heapified."""
-    node, heap_size = step.node, step.heap_size
-    if heap_size != state.heap_size:
-        return Rejected(f"the heap has {state.heap_size} nodes, not {heap_size}")
-    if state.heapified >> node & 1:
-        return Rejected(f"node {node} has been heapified")
-    keys, order = state.keys.values, bytearray(state.order)
-    sift(keys, order, node, heap_size)
-    heapified = state.heapified | 1 << node
-    return Accepted(HeapsortState(state.keys, bytes(order), heap_size, heapified))
-
-
-def extract(state: HeapsortState, step: Extract) -> Transition[HeapsortState]:
-    """Exchange the root with the last node of a heap of which every node has been heapified."""
-    last = step.last
-    if last != state.heap_size - 1:
-        return Rejected(f"the heap has {state.heap_size} nodes, not {last + 1}")
-    heap = (1 << state.heap_size) - 1
-    if state.heapified & heap != heap:
-        return Rejected("a node of the heap has not been heapified")
-    order = bytearray(state.order)
-    order[0], order[last] = order[last], order[0]
-    return Accepted(HeapsortState(state.keys, bytes(order), last, state.heapified & ~1))
 
 
 class Heapsort(AlgorithmSchema[HeapsortState]):
@@ -191,9 +176,9 @@ class Heapsort(AlgorithmSchema[HeapsortState]):
         size = keys.num_elements
         return HeapsortState(
             keys=keys,
-            order=read_permutation(read_member(initial, "order"), "initial.order", size),
-            heap_size=read_int(read_member(initial, "heap_size"), "initial.heap_size", 1, size),
-            heapified=read_set(read_member(initial, "heapified"), "initial.heapified", size),
+            order=read_member(initial, "order", read_permutation, size),
+            heap_size=read_member(initial, "heap_size", read_int, 1, size),
+            heapified=read_member(initial, "heapified", read_set, size),
         )
 
     def write_state(self, state: HeapsortState) -> Json:

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from vcrt.api.lifting import Lifted, certified, replay_merged_evidence, require_within, some
+from vcrt.api.lifting import (
+    MIN_STEPS,
+    Lifted,
+    certified,
+    replay_merged_evidence,
+    require_within,
+    some,
+)
 from vcrt.certification.episodes import PAPER_PRESET
 from vcrt.certification.pairs import report_orders
 from vcrt.environments.contract import Episode
 from vcrt.environments.registry import load_environment
-from vcrt.errors import VcrtError
+from vcrt.errors import UnknownNameError, VcrtError
 from vcrt.limits import MAX_LIFTED
 from vcrt.printable import counted
 from vcrt.processes import Backend
 from vcrt.progress import SILENT, Progress, tell
+from vcrt.randomness import derive_seed
 from vcrt.storage import require_new
-from vcrt_clrs.lifting import MAX_SEED, MIN_STEPS, lift_windows
-from vcrt_clrs.reading import MAX_LENGTH
+from vcrt_clrs.environment import ALGORITHMS
+from vcrt_clrs.episodes import ENVIRONMENT, lifted_episode
+from vcrt_clrs.trace import MAX_LENGTH, NUM_SEEDS, Instance, genuine_trace
 
 
 def lift_clrs(
@@ -52,7 +61,7 @@ def lift_clrs(
     require_within("runs", runs, 1)
     require_within("length", length, 2, MAX_LENGTH)
     require_within("steps", steps, MIN_STEPS, MAX_LIFTED)
-    require_within("seed", seed, 0, MAX_SEED + 1 - runs)
+    require_within("seed", seed, 0, NUM_SEEDS - runs)
     certifying = steps == PAPER_PRESET.num_operations
     if output is not None and not certifying:
         raise VcrtError(
@@ -84,3 +93,47 @@ def lift_clrs(
         report_orders(replay_merged_evidence(environment, [episode])[0]) for episode in episodes
     ]
     return Lifted(orders=tuple(orders))
+
+
+def lift_windows(
+    algorithm: str, seeds: Iterable[int], length: int, num_operations: int = 4
+) -> list[Episode]:
+    """All windows of the runs on the inputs of ``length`` that dm-clrs draws under ``seeds``, in order.
+
+    A window is steps that follow each other, from the true state. Nothing is chosen here: certification tells of each
+    which of its steps commute. Steps that would change nothing are no part of a run (see
+    :meth:`vcrt_clrs.schema.AlgorithmSchema.run`). Where dm-clrs works in synchronous rounds, a window begins at the
+    state within the round and its steps are run in place, so a step that read an older state may be refused.
+
+    Graphs have the middle one of the schema's edge probabilities. The provenance names the input, which all windows of
+    one run share, and the window's offset; its seed is derived from both and from ``num_operations``, so that every
+    window has an ``episode_id`` of its own. Raises :class:`vcrt.errors.UnknownNameError` for an unknown algorithm.
+    """
+    if algorithm not in ALGORITHMS:
+        raise UnknownNameError.of(f"{ENVIRONMENT} algorithm", algorithm, ALGORITHMS)
+    schema = ALGORITHMS[algorithm]
+    probabilities = schema.edge_probabilities
+    windows: list[Episode] = []
+    for seed in seeds:
+        instance = Instance(
+            algorithm=algorithm,
+            length=length,
+            edge_probability=probabilities[len(probabilities) // 2] if probabilities else None,
+            seed=seed,
+        )
+        steps = schema.steps(genuine_trace(instance))
+        for offset in range(len(steps) - num_operations + 1):
+            window = steps[offset : offset + num_operations]
+            number = derive_seed(seed, instance.source, "window", num_operations, offset)
+            windows.append(
+                lifted_episode(
+                    algorithm,
+                    schema.write_state(window[0].before),
+                    tuple(schema.operation(taken.step) for taken in window),
+                    instance,
+                    f"{ENVIRONMENT}.{algorithm}.window/1:offset={offset}",
+                    # 53 bits are exact in any JSON reader.
+                    number >> 11,
+                )
+            )
+    return windows

@@ -5,9 +5,9 @@ already. It is accepted exactly if it writes: the cell was empty, or a split is 
 dependent pair is a subcell and then the cell, which the subcell makes cheaper; the reversal is accepted, with the best
 that is possible without it. What a cell holds says whether it was filled, so a state needs no other record of steps.
 
-dm-clrs fills all cells in synchronous rounds, in which every subcell is read as it was before the round. :func:`fill`
-takes the state that it reads subcells from as a parameter, so one transition serves the episode (in place) and the
-comparison with dm-clrs's hint rows (in rounds).
+dm-clrs fills all cells in synchronous rounds, in which every subcell is read as it was before the round. The state that
+subcells are read from is a parameter, so one transition serves the episode (in place) and the comparison with dm-clrs's
+hint rows (in rounds).
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ import numpy as np
 
 from vcrt.environments.contract import Accepted, Footprint, Operation, Rejected, Schema, Transition
 from vcrt.hashing import Json
-from vcrt_clrs.inputs import Keys, keys_of, read_keys
 from vcrt_clrs.reading import (
+    Keys,
+    keys_of,
     malformed,
     read_ints,
+    read_keys,
     read_member,
     read_payload_pair,
     read_reals,
 )
-from vcrt_clrs.rows import byte_rows
 from vcrt_clrs.schema import (
     Lifted,
-    Rows,
     SynchronousSchema,
     conflict,
     linear_extension,
     shuffled,
     with_independent,
 )
-from vcrt_clrs.trace import Trace
+from vcrt_clrs.trace import Rows, Trace, byte_rows
 
 #: (i, j), i < j: the product of the matrices i to j, which are counted from 1.
 Cell: TypeAlias = tuple[int, int]
@@ -76,9 +76,30 @@ class MatrixChainState(NamedTuple):
             raise malformed("operation.payload.cell", [i, j], f"1 <= i < j < {length}")
         return fill_of(self.dimensions, (i, j))
 
-    def take(self, step: Fill) -> Transition[MatrixChainState]:
-        """Fill the cell in place."""
-        return fill(self, step, before=self)
+    def take(
+        self, step: Fill, before: MatrixChainState | None = None
+    ) -> Transition[MatrixChainState]:
+        """Fill the cell with its cheapest split, reading its subcells as they are in ``before``, by default here."""
+        place, read = step.place, _COST.unpack_from
+        _, costs, filled = before or self
+        best = self.splits[place]
+        cheapest = read(self.costs, 8 * place)[0] if best else math.inf
+        possible = written = False
+        for left, right, k, product in step.splits:
+            if filled[left] and filled[right]:
+                possible = True
+                cost = read(costs, 8 * left)[0] + read(costs, 8 * right)[0] + product
+                if cost < cheapest:
+                    cheapest, best, written = cost, k, True
+        if not written:
+            i, j = step.cell
+            if not possible:
+                return Rejected(f"no split of cell ({i},{j}) has both sides filled")
+            return Rejected(f"no split makes cell ({i},{j}) cheaper")
+        after = place + 1
+        costs = self.costs[: 8 * place] + _COST.pack(cheapest) + self.costs[8 * after :]
+        splits = b"%b%c%b" % (self.splits[:place], best, self.splits[after:])
+        return Accepted(MatrixChainState(self.dimensions, costs, splits))
 
     def canonical(self) -> bytes:
         """Digest of the dimensions, costs (doubles) and splits (bytes) by place, little-endian."""
@@ -116,33 +137,6 @@ def fill_of(dimensions: Keys, cell: Cell) -> Fill:
     return Fill(cell, places[cell], splits)
 
 
-def fill(
-    state: MatrixChainState, step: Fill, *, before: MatrixChainState
-) -> Transition[MatrixChainState]:
-    """Fill a cell of ``state`` with its cheapest split, reading its subcells as they are in ``before``."""
-    place, read = step.place, _COST.unpack_from
-    costs, filled = before.costs, before.splits
-    best = state.splits[place]
-    cheapest = read(state.costs, 8 * place)[0] if best else math.inf
-    possible = written = False
-    for left, right, k, product in step.splits:
-        if filled[left] and filled[right]:
-            possible = True
-            cost = read(costs, 8 * left)[0] + read(costs, 8 * right)[0] + product
-            if cost < cheapest:
-                cheapest, best, written = cost, k, True
-    if not written:
-        i, j = step.cell
-        if not possible:
-            return Rejected(f"no split of cell ({i},{j}) has both sides filled")
-        return Rejected(f"no split makes cell ({i},{j}) cheaper")
-    after = place + 1
-    costs, splits = state.costs, state.splits
-    costs = costs[: 8 * place] + _COST.pack(cheapest) + costs[8 * after :]
-    splits = b"%b%c%b" % (splits[:place], best, splits[after:])
-    return Accepted(MatrixChainState(state.dimensions, costs, splits))
-
-
 class MatrixChainOrder(SynchronousSchema[MatrixChainState]):
     """Cells out of one round of a run, one of which is a subcell of another and makes it cheaper."""
 
@@ -173,8 +167,8 @@ class MatrixChainOrder(SynchronousSchema[MatrixChainState]):
         dimensions = read_keys(initial, "p")
         length = dimensions.num_elements
         cells = cells_of(length)
-        costs = read_reals(read_member(initial, "m"), "initial.m", len(cells))
-        splits = read_ints(read_member(initial, "s"), "initial.s", len(cells), length)
+        costs = read_member(initial, "m", read_reals, len(cells))
+        splits = read_member(initial, "s", read_ints, len(cells), length)
         for place, ((i, j), cost, split) in enumerate(zip(cells, costs, splits, strict=True)):
             if split and not i <= split < j:
                 raise malformed(f"initial.s[{place}]", split, f"0 or a split of cell ({i},{j})")
@@ -210,16 +204,6 @@ class MatrixChainOrder(SynchronousSchema[MatrixChainState]):
         """Every cell, row by row."""
         dimensions = state.dimensions
         return [fill_of(dimensions, cell) for cell in cells_of(dimensions.num_elements)]
-
-    def take(
-        self, state: MatrixChainState, step: Fill, *, before: MatrixChainState
-    ) -> Transition[MatrixChainState]:
-        """Fill a cell."""
-        return fill(state, step, before=before)
-
-    def max_rounds(self, state: MatrixChainState) -> int:
-        """A cell is final one round after its subcells."""
-        return state.dimensions.num_elements
 
     def rows(self, states: Sequence[MatrixChainState]) -> Rows:
         """The chain, and the costs, best splits and filled cells of the table."""

@@ -19,17 +19,19 @@ import numpy as np
 
 from vcrt.environments.contract import Accepted, Footprint, Operation, Rejected, Schema, Transition
 from vcrt.hashing import Json
-from vcrt_clrs.inputs import Edge, WeightedGraph, graph_of, read_graph
 from vcrt_clrs.reading import (
+    Edge,
+    WeightedGraph,
+    graph_of,
     malformed,
     read_edges,
+    read_graph,
     read_ints,
     read_member,
     read_payload_pair,
 )
-from vcrt_clrs.rows import Array, byte_rows, edge_matrices, mask_one, masks
-from vcrt_clrs.schema import AlgorithmSchema, Lifted, Rows, Taken, shuffled
-from vcrt_clrs.trace import Trace
+from vcrt_clrs.schema import AlgorithmSchema, Lifted, Taken, shuffled
+from vcrt_clrs.trace import Array, Rows, Trace, byte_rows, edge_matrices, mask_one, masks
 
 #: dm-clrs's phases of one considered edge; a row of phase ``_DONE`` shows the state after it.
 _DONE, _FIND_U, _FIND_V = 0, 1, 2
@@ -56,8 +58,25 @@ class KruskalState(NamedTuple):
         return u, v
 
     def take(self, step: Edge) -> Transition[KruskalState]:
-        """Consider the edge."""
-        return consider(self, step)
+        """Consider the edge (u, v), u < v: put it into the tree exactly if it joins two components."""
+        u, v = step
+        if self.graph.weights[u][v] == 0:
+            return Rejected(f"there is no edge {{{u},{v}}}")
+        bit = 1 << (u * len(self.pointers) + v)
+        if self.considered & bit:
+            return Rejected(f"edge {{{u},{v}}} has been considered")
+        pointers, roots, tree = bytearray(self.pointers), self.roots, self.tree
+        root_u, root_v = roots[u], roots[v]
+        for node, root in ((u, root_u), (v, root_v)):
+            while node != root:
+                pointers[node], node = root, pointers[node]
+        if root_u != root_v:
+            low, high = (root_u, root_v) if root_u < root_v else (root_v, root_u)
+            pointers[low] = high
+            roots = roots.replace(b"%c" % low, b"%c" % high)
+            tree |= bit
+        considered = self.considered | bit
+        return Accepted(KruskalState(self.graph, bytes(pointers), roots, tree, considered))
 
     def canonical(self) -> bytes:
         """Graph digest, roots (bytes), tree and considered edges (bit sets), little-endian."""
@@ -101,28 +120,6 @@ def root_of(pointers: Sequence[int], node: int) -> int:
     return node
 
 
-def consider(state: KruskalState, edge: Edge) -> Transition[KruskalState]:
-    """Consider the edge (u, v), u < v: put it into the tree exactly if it joins two components."""
-    u, v = edge
-    if state.graph.weights[u][v] == 0:
-        return Rejected(f"there is no edge {{{u},{v}}}")
-    bit = 1 << (u * len(state.pointers) + v)
-    if state.considered & bit:
-        return Rejected(f"edge {{{u},{v}}} has been considered")
-    pointers, roots, tree = bytearray(state.pointers), state.roots, state.tree
-    root_u, root_v = roots[u], roots[v]
-    for node, root in ((u, root_u), (v, root_v)):
-        while node != root:
-            pointers[node], node = root, pointers[node]
-    if root_u != root_v:
-        low, high = (root_u, root_v) if root_u < root_v else (root_v, root_u)
-        pointers[low] = high
-        roots = roots.replace(b"%c" % low, b"%c" % high)
-        tree |= bit
-    considered = state.considered | bit
-    return Accepted(KruskalState(state.graph, bytes(pointers), roots, tree, considered))
-
-
 class MstKruskal(AlgorithmSchema[KruskalState]):
     """Consecutive edges of a run, two of which compete for the same pair of components."""
 
@@ -139,7 +136,7 @@ class MstKruskal(AlgorithmSchema[KruskalState]):
         self, trace: Trace, num_operations: int, rng: np.random.Generator
     ) -> Lifted[KruskalState] | None:
         """A window of the run in its own order; where the competing pair stands in it varies."""
-        steps = list(self.run(self.start(trace)))
+        steps = self.steps(trace)
         windows: dict[Edge, list[int]] = {}
         for start in range(len(steps) - num_operations + 1):
             edges = [edge for _, edge, _ in steps[start : start + num_operations]]
@@ -158,13 +155,13 @@ class MstKruskal(AlgorithmSchema[KruskalState]):
         size = graph.num_nodes
         if graph.weights != tuple(zip(*graph.weights, strict=True)):
             _refuse_asymmetry(graph)
-        pointers = read_ints(read_member(initial, "pi"), "initial.pi", size, size)
+        pointers = read_member(initial, "pi", read_ints, size, size)
         for node, parent in enumerate(pointers):
             # The larger root stays, so pointers only ever rise: that also rules out cycles.
             if parent < node:
                 raise malformed(f"initial.pi[{node}]", parent, f"a node from {node} up")
-        considered = read_edges(read_member(initial, "considered"), "initial.considered", size)
-        tree = read_edges(read_member(initial, "in_mst"), "initial.in_mst", size)
+        considered = read_member(initial, "considered", read_edges, size)
+        tree = read_member(initial, "in_mst", read_edges, size)
         for u, v in considered:
             if graph.weights[u][v] == 0:
                 raise malformed("initial.considered", [u, v], "edges of the graph")

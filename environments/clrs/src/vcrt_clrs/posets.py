@@ -36,14 +36,7 @@ from vcrt_clrs.episodes import ENVIRONMENT, Sizes, completion, lifted_episode, t
 from vcrt_clrs.heapsort import Extract, Heapsort
 from vcrt_clrs.matrix_chain import MatrixChainOrder
 from vcrt_clrs.reading import malformed, read_member
-from vcrt_clrs.schema import (
-    AlgorithmSchema,
-    AlgorithmState,
-    Taken,
-    shuffled,
-    state_after,
-)
-from vcrt_clrs.shim import DmClrs
+from vcrt_clrs.schema import AlgorithmSchema, AlgorithmState, Taken, shuffled, state_after
 from vcrt_clrs.trace import Trace
 
 #: Inputs drawn for one episode before its relations are declared out of reach; the rarest shape needs about a tenth.
@@ -71,40 +64,14 @@ class LongRuns:
     most: int = MAX_ANTI_DIAMONDS
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ShapedSchema:
-    """A schema, the algorithm whose runs it takes steps from, and the shapes that these have."""
-
-    schema: Schema
-    algorithm: AlgorithmSchema[Any]
-    shapes: tuple[str, ...]
-
-
 #: Shapes that at least one of a thousand choices of steps has; in a run, sinks, crossings and diamonds are rarer.
 _IN_ROUNDS = tuple(
     shape for shape in SHAPES if shape not in ("sink", "crossing", "diamond", "early join")
 )
-#: The schemas of four steps, by name.
-SHAPED: Mapping[str, ShapedSchema] = {
-    each.schema.name: each
-    for each in (
-        ShapedSchema(
-            schema=several_schema(
-                "bellman_ford_poset",
-                "relaxations of one run, several of which need or change what others do",
-            ),
-            algorithm=BellmanFord(),
-            shapes=_IN_ROUNDS,
-        ),
-        ShapedSchema(
-            schema=several_schema(
-                "matrix_chain_poset",
-                "cells filled in one run, several of which are read by others",
-            ),
-            algorithm=MatrixChainOrder(),
-            shapes=(*_IN_ROUNDS, "early join"),
-        ),
-    )
+#: By the name of a schema of four steps: the algorithm whose runs it takes steps from, and the shapes that these have.
+SHAPED: Mapping[str, tuple[AlgorithmSchema[Any], Sequence[str]]] = {
+    "bellman_ford_poset": (BellmanFord(), _IN_ROUNDS),
+    "matrix_chain_poset": (MatrixChainOrder(), (*_IN_ROUNDS, "early join")),
 }
 #: The algorithms whose runs have enough steps that do not depend on each other, by name.
 LONG_RUNS: Mapping[str, LongRuns] = {
@@ -117,7 +84,13 @@ LONG_RUNS: Mapping[str, LongRuns] = {
 }
 #: The schemas of several dependent steps.
 POSET_SCHEMAS = (
-    *(each.schema for each in SHAPED.values()),
+    several_schema(
+        "bellman_ford_poset",
+        "relaxations of one run, several of which need or change what others do",
+    ),
+    several_schema(
+        "matrix_chain_poset", "cells filled in one run, several of which are read by others"
+    ),
     *long_schemas("steps of one run, some of which need or change what others do"),
 )
 
@@ -139,7 +112,7 @@ class _Wanted:
     until: type = NoneType
 
 
-def sample_poset(schema: Schema, library: DmClrs, seed: int) -> Episode:
+def sample_poset(schema: Schema, seed: int) -> Episode:
     """The episode of ``seed``: its relations are drawn, then inputs and steps until some have them.
 
     Raises :class:`VcrtError` if none have.
@@ -147,9 +120,9 @@ def sample_poset(schema: Schema, library: DmClrs, seed: int) -> Episode:
     assert schema.num_steps is not None
     num_steps, shaped = schema.num_steps, schema.name in SHAPED
     rng = generator(seed, ENVIRONMENT, schema.name, "lift")
-    wanted = _shape(SHAPED[schema.name], rng) if shaped else _number(num_steps, rng)
+    wanted = _shape(*SHAPED[schema.name], rng) if shaped else _number(num_steps, rng)
     algorithm, name = wanted.algorithm, wanted.algorithm.schema.name
-    runs = traces(library, algorithm, wanted.sizes, schema.name, seed, rng)
+    runs = traces(algorithm, wanted.sizes, schema.name, seed, rng)
     for instance, trace in islice(runs, MAX_DRAWS):
         run = algorithm.run(algorithm.start(trace))
         steps = list(takewhile(lambda taken: not isinstance(taken.step, wanted.until), run))
@@ -176,15 +149,20 @@ def algorithm_of(schema: str, initial: Json) -> AlgorithmSchema[Any]:
     Raises :class:`vcrt.errors.MalformedInputError`.
     """
     if schema in SHAPED:
-        return SHAPED[schema].algorithm
-    name = read_member(initial, "algorithm")
-    if not isinstance(name, str) or name not in LONG_RUNS:
-        raise malformed("initial.algorithm", name, f"one of {', '.join(LONG_RUNS)}")
-    return LONG_RUNS[name].algorithm
+        return SHAPED[schema][0]
+
+    def read_algorithm(name: Json, field: str) -> AlgorithmSchema[Any]:
+        if not isinstance(name, str) or name not in LONG_RUNS:
+            raise malformed(field, name, f"one of {', '.join(LONG_RUNS)}")
+        return LONG_RUNS[name].algorithm
+
+    return read_member(initial, "algorithm", read_algorithm)
 
 
-def _shape(schema: ShapedSchema, rng: np.random.Generator) -> _Wanted:
-    shape = schema.shapes[int(rng.integers(len(schema.shapes)))]
+def _shape(
+    algorithm: AlgorithmSchema[Any], shapes: Sequence[str], rng: np.random.Generator
+) -> _Wanted:
+    shape = shapes[int(rng.integers(len(shapes)))]
 
     def find(
         trace: Trace, first: int, near: Sequence[Taken[Any]], rng: np.random.Generator
@@ -199,8 +177,8 @@ def _shape(schema: ShapedSchema, rng: np.random.Generator) -> _Wanted:
 
     return _Wanted(
         text=f"of shape {shape!r}",
-        algorithm=schema.algorithm,
-        sizes=(schema.algorithm.lengths, schema.algorithm.edge_probabilities),
+        algorithm=algorithm,
+        sizes=(algorithm.lengths, algorithm.edge_probabilities),
         find=find,
     )
 

@@ -1,19 +1,31 @@
 """Read the JSON of CLRS episodes: each reader returns checked plain values or names the field that is wrong.
 
+The inputs of an episode are read once and shared by all of its states. A graph is a matrix of weights, where zero means
+that there is no edge, as in dm-clrs. Keys are sorted by the order of their elements: ``order[i]`` is the number of the
+element at position ``i``, whose key is ``values[order[i]]``, as in dm-clrs's ``A_pos``.
+
 Not covered: whether an episode is one that dm-clrs would produce; the cross-check of its schema tells that.
 """
 
 from __future__ import annotations
 
 import math
+import struct
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import chain
+from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json
 from vcrt.printable import counted
+from vcrt_clrs.trace import MAX_LENGTH, Trace
 
-#: Larger inputs are refused: places (nodes, positions) are one byte wide in states, and no sampler here comes close.
-MAX_LENGTH = 256
+Edge: TypeAlias = tuple[int, int]
+Given = ParamSpec("Given")
+Value = TypeVar("Value")
 
 
 def malformed(field: str, found: object, expected: str) -> MalformedInputError:
@@ -27,14 +39,19 @@ def malformed(field: str, found: object, expected: str) -> MalformedInputError:
     )
 
 
-def read_member(initial: Json, name: str) -> Json:
-    """Member ``name`` of an episode's initial state."""
+def read_member(
+    initial: Json,
+    name: str,
+    read: Callable[Concatenate[Json, str, Given], Value],
+    *given: Given.args,
+    **options: Given.kwargs,
+) -> Value:
+    """Member ``name`` of an episode's initial state, as ``read`` reads it."""
     if not isinstance(initial, dict):
         raise malformed("initial", initial, "an object")
     if name not in initial:
         raise malformed(f"initial.{name}", "nothing", f"a member {name!r}")
-    value: Json = initial[name]
-    return value
+    return read(initial[name], f"initial.{name}", *given, **options)
 
 
 def read_list(value: Json, field: str, length: int | None = None) -> list[Json]:
@@ -140,3 +157,75 @@ def read_payload_pair(payload: Json, name: str, limit: int) -> tuple[int, int]:
     field = f"operation.payload.{name}"
     first, second = read_ints(read_payload(payload, name), field, 2, limit)
     return first, second
+
+
+def _digest(size: int, *numbers: float) -> bytes:
+    """The SHA-256 of a size and of little-endian doubles."""
+    return sha256(struct.pack(f"<H{len(numbers)}d", size, *numbers)).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedGraph:
+    """A dense weight matrix; ``digest`` is the SHA-256 of its size and its little-endian doubles."""
+
+    weights: tuple[tuple[float, ...], ...]
+    digest: bytes
+
+    @property
+    def num_nodes(self) -> int:
+        """How many nodes the graph has."""
+        return len(self.weights)
+
+    def edges(self) -> list[Edge]:
+        """The directed edges, row by row."""
+        return [
+            (u, v) for u, row in enumerate(self.weights) for v, weight in enumerate(row) if weight
+        ]
+
+    def to_json(self) -> Json:
+        """The member ``adjacency`` of an initial state."""
+        return [list(row) for row in self.weights]
+
+
+def _graph(weights: tuple[tuple[float, ...], ...]) -> WeightedGraph:
+    return WeightedGraph(weights, _digest(len(weights), *chain.from_iterable(weights)))
+
+
+def read_graph(initial: Json) -> WeightedGraph:
+    """The graph in member ``adjacency`` of an initial state: a square list of rows of numbers, none negative."""
+    rows = read_member(initial, "adjacency", read_input)
+    size = len(rows)
+    return _graph(
+        tuple([read_reals(row, f"initial.adjacency[{i}]", size) for i, row in enumerate(rows)])
+    )
+
+
+def graph_of(trace: Trace) -> WeightedGraph:
+    """The graph that a genuine trace ran on: its input ``A``."""
+    return _graph(tuple(map(tuple, trace.inputs["A"].tolist())))
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The key of each element; ``digest`` is the SHA-256 of their number and their little-endian doubles."""
+
+    values: tuple[float, ...]
+    digest: bytes
+
+    @property
+    def num_elements(self) -> int:
+        """How many elements there are."""
+        return len(self.values)
+
+
+def read_keys(initial: Json, name: str = "keys") -> Keys:
+    """The keys in a member of an initial state: a list of numbers, none negative."""
+    numbers = read_member(initial, name, read_input)
+    values = read_reals(numbers, f"initial.{name}", len(numbers))
+    return Keys(values, _digest(len(values), *values))
+
+
+def keys_of(trace: Trace, name: str = "key") -> Keys:
+    """The keys that a genuine trace ran on: one of its inputs."""
+    values = tuple(trace.inputs[name].tolist())
+    return Keys(values, _digest(len(values), *values))

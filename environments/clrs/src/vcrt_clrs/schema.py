@@ -3,25 +3,22 @@
 To add a schema, write one module with a state class and a subclass of :class:`AlgorithmSchema` (or, where dm-clrs works
 in synchronous rounds, of :class:`SynchronousSchema`), and list it in
 ``vcrt_clrs.environment.ALGORITHMS``. Sampling, lifting and the cross-check are shared, in
-``vcrt_clrs.episodes`` and ``vcrt_clrs.lifting``.
+``vcrt_clrs.episodes`` and ``vcrt_clrs.lift``.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from vcrt.environments.contract import Accepted, Footprint, Operation, Schema, Transition
 from vcrt.hashing import Json
 from vcrt.orders import first_before_second
-from vcrt_clrs.trace import Trace
+from vcrt_clrs.trace import Rows, Trace
 
-#: Stacked rows of a trace: hint or output name to an array ``[num_rows, ...]``.
-Rows: TypeAlias = Mapping[str, npt.NDArray[Any]]
 #: Where a sampled episode's operations stand among the steps of the run that follow its initial state: somewhere,
 #: first in any order, or first and in the same order.
 Placing: TypeAlias = Literal["later", "next", "next in order"]
@@ -60,7 +57,16 @@ class AlgorithmState(Protocol):
         ...
 
 
+class SynchronousState(AlgorithmState, Protocol):
+    """A state of an algorithm that works in rounds."""
+
+    def take(self, step: Any, before: Any = None) -> Transition[Any]:
+        """One operation on this state, which reads what it needs as it is in ``before``, by default in this state."""
+        ...
+
+
 S = TypeVar("S", bound=AlgorithmState)
+R = TypeVar("R", bound=SynchronousState)
 
 
 def state_after(state: S, steps: Iterable[Any]) -> S | None:
@@ -85,13 +91,6 @@ class Taken(NamedTuple, Generic[S]):
     before: S
     step: Any
     after: S
-
-
-class LocatedOperation(NamedTuple, Generic[S]):
-    """An operation of a genuine run, with the state before it."""
-
-    state: S
-    operation: Operation
 
 
 #: A state of a genuine run and steps on it, in reference order.
@@ -157,37 +156,29 @@ class AlgorithmSchema(ABC, Generic[S]):
                 yield Taken(state, step, transition.state)
                 state = transition.state
 
-    def steps(self, trace: Trace) -> Iterator[LocatedOperation[S]]:
-        """The operations of the run that this module's transition makes from the inputs of ``trace``."""
-        for taken in self.run(self.start(trace)):
-            yield LocatedOperation(taken.before, self.operation(taken.step))
+    def steps(self, trace: Trace) -> list[Taken[S]]:
+        """The steps of the run that this module's transition makes from the inputs of ``trace``."""
+        return list(self.run(self.start(trace)))
 
 
-class SynchronousSchema(AlgorithmSchema[S]):
+class SynchronousSchema(AlgorithmSchema[R]):
     """A schema whose algorithm works in rounds in dm-clrs: every step reads the state before its round."""
 
     #: The hints of which :meth:`finish` gives the last row: the first as the output of its name without ``_h``.
     final_hints: ClassVar[Sequence[str]]
 
     @abstractmethod
-    def take(self, state: S, step: Any, *, before: S) -> Transition[S]:
-        """One step on ``state``, which reads what it needs as it is in ``before``."""
-
-    @abstractmethod
-    def max_rounds(self, state: S) -> int:
-        """How many rounds are enough from any state; the bound is for a broken transition."""
-
-    @abstractmethod
-    def rows(self, states: Sequence[S]) -> Rows:
+    def rows(self, states: Sequence[R]) -> Rows:
         """The hint rows of the states between rounds, by dm-clrs's names."""
 
-    def rounds(self, state: S) -> Iterator[list[Taken[S]]]:
+    def rounds(self, state: R) -> Iterator[list[Taken[R]]]:
         """Rounds until none writes, and the steps of each that did."""
         schedule = list(self.schedule(state))
-        for _ in range(self.max_rounds(state)):
+        # As many rounds as steps are enough; a transition that is broken may have no end.
+        for _ in schedule:
             before, taken = state, []
             for step in schedule:
-                transition = self.take(state, step, before=before)
+                transition = state.take(step, before)
                 if isinstance(transition, Accepted):
                     taken.append(Taken(state, step, transition.state))
                     state = transition.state
@@ -195,7 +186,7 @@ class SynchronousSchema(AlgorithmSchema[S]):
                 return
             yield taken
 
-    def run(self, state: S) -> Iterator[Taken[S]]:
+    def run(self, state: R) -> Iterator[Taken[R]]:
         """The steps that write in each round."""
         for taken in self.rounds(state):
             yield from taken
@@ -205,7 +196,7 @@ class SynchronousSchema(AlgorithmSchema[S]):
         start = self.start(trace)
         return self.rows([start, *(taken[-1].after for taken in self.rounds(start))])
 
-    def finish(self, state: S, done: int) -> Rows:
+    def finish(self, state: R, done: int) -> Rows:
         """The final hints after synchronous rounds until none changes anything.
 
         The rounds mend what was written from too little, but nothing that is too good or came the wrong way.

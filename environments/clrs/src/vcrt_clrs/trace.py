@@ -1,24 +1,33 @@
-"""Run dm-clrs's own algorithm on the input that its own sampler draws, and keep the genuine trace.
+"""Run dm-clrs's own algorithm on the input that its own sampler draws, and keep the genuine trace; encode own rows so.
 
 An instance names everything that the draw depends on, so a trace can be derived again from an episode's provenance.
 dm-clrs draws from a ``numpy.random.RandomState`` of its own, whose stream NumPy keeps fixed; the global random state
 is neither read nor changed.
+
+Legend: ``R`` rows of one trace, ``N`` places (nodes or positions), ``C`` classes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from vcrt.errors import MalformedInputError
-from vcrt_clrs.reading import MAX_LENGTH
-from vcrt_clrs.shim import DmClrs
+from vcrt_clrs.shim import load_dm_clrs
 
+Array: TypeAlias = npt.NDArray[Any]
+#: Stacked rows of a trace: hint or output name to an array ``[num_rows, ...]``.
+Rows: TypeAlias = Mapping[str, Array]
+
+#: Larger inputs are refused: places (nodes, positions) are one byte wide in states, and no sampler here comes close.
+MAX_LENGTH = 256
+#: The seeds that dm-clrs takes are below this one.
+NUM_SEEDS = 2**32
 _SOURCE = re.compile(
     r"clrs\.([a-z_]+)/length=([0-9]{1,4})(?:/p=([01]\.[0-9]{1,6}))?/seed=([0-9]{1,10})"
 )
@@ -55,7 +64,7 @@ class Instance:
                 edge_probability=None if probability is None else float(probability),
                 seed=int(seed),
             )
-            in_range = 2 <= instance.length <= MAX_LENGTH and instance.seed < 2**32
+            in_range = 2 <= instance.length <= MAX_LENGTH and instance.seed < NUM_SEEDS
             if in_range and float(probability or 0) <= 1 and instance.source == source:
                 return instance
         raise MalformedInputError(
@@ -73,9 +82,9 @@ class Trace:
     ``hints[name]`` has shape ``[num_rows, ...]``; all arrays are read-only.
     """
 
-    inputs: Mapping[str, npt.NDArray[Any]]
-    hints: Mapping[str, npt.NDArray[Any]]
-    outputs: Mapping[str, npt.NDArray[Any]]
+    inputs: Rows
+    hints: Rows
+    outputs: Rows
 
     @property
     def num_rows(self) -> int:
@@ -83,10 +92,10 @@ class Trace:
         return min(len(rows) for rows in self.hints.values())
 
 
-def genuine_trace(library: DmClrs, instance: Instance) -> Trace:
+def genuine_trace(instance: Instance) -> Trace:
     """Draw the instance with dm-clrs's sampler, which runs dm-clrs's algorithm on it."""
     p = instance.edge_probability
-    sampler, _ = library.build_sampler(
+    sampler, _ = load_dm_clrs()["clrs._src.samplers"].build_sampler(
         instance.algorithm,
         num_samples=1,
         seed=instance.seed,
@@ -101,8 +110,53 @@ def genuine_trace(library: DmClrs, instance: Instance) -> Trace:
     )
 
 
-def _unbatched(points: Iterable[Any], axis: int) -> dict[str, npt.NDArray[Any]]:
+def _unbatched(points: Iterable[Any], axis: int) -> dict[str, Array]:
     arrays = {point.name: np.squeeze(np.asarray(point.data), axis=axis) for point in points}
     for array in arrays.values():
         array.flags.writeable = False
     return arrays
+
+
+def byte_rows(rows: Sequence[bytes]) -> Array:
+    """``[R, N]`` integers from ``R`` byte strings of equal length."""
+    return np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(len(rows), -1).astype(np.int64)
+
+
+def mask_one(places: Sequence[int] | Array, size: int) -> Array:
+    """``[R, size]``: one 1 a row, at the given place."""
+    return np.equal.outer(np.asarray(places, dtype=np.int64), np.arange(size)).astype(np.int64)
+
+
+def masks(bits: Sequence[int], size: int) -> Array:
+    """``[R, size]`` zeros and ones from bit sets."""
+    width = (size + 7) // 8
+    packed = byte_rows([b.to_bytes(width, "little") for b in bits]).astype(np.uint8)
+    return np.unpackbits(packed, axis=1, count=size, bitorder="little").astype(np.int64)
+
+
+def edge_matrices(bits: Sequence[int], num_nodes: int) -> Array:
+    """``[R, N, N]`` symmetric matrices of sets of edges u < v, bit ``u * N + v``."""
+    upper = masks(bits, num_nodes * num_nodes).reshape(-1, num_nodes, num_nodes)
+    return upper | upper.transpose(0, 2, 1)
+
+
+def chain_pointers(orders: Array) -> Array:
+    """``[R, N]``: each element points to the one before it; the first to itself (dm-clrs's ``array`` probe)."""
+    return _pointers(orders, np.concatenate([orders[:, :1], orders[:, :-1]], axis=1))
+
+
+def heap_pointers(orders: Array, heap_sizes: Array) -> Array:
+    """``[R, N]``: each element of the heap points to its parent, all others to themselves (``heap`` probe).
+
+    ``heap_sizes`` has shape ``[R]``.
+    """
+    places = np.arange(orders.shape[1])
+    parents = orders[:, np.maximum(places - 1, 0) // 2]
+    in_heap = places < heap_sizes[:, None]
+    return _pointers(orders, np.where(in_heap, parents, orders))
+
+
+def _pointers(orders: Array, targets: Array) -> Array:
+    pointers = np.empty_like(orders)
+    np.put_along_axis(pointers, orders, targets, axis=1)
+    return pointers
