@@ -28,7 +28,7 @@ from vcrt_research.paper.tables import sign_table, text_table
 from vcrt_train.protocol.statistics import Interval
 from vcrt_train.report.analysis import analyse
 from vcrt_train.report.estimates import Estimate
-from vcrt_train.report.names import display_name
+from vcrt_train.report.wording import display_name
 
 
 def test_signs_are_compared_with_the_paper_only_where_there_is_one() -> None:

@@ -39,7 +39,7 @@ from vcrt.records.policy_view import (
 )
 from vcrt.records.record_form import RecordForm
 from vcrt_research.anonymity.material import read_probed_records
-from vcrt_train.report.native_words import native_words
+from vcrt_train.report.task import native_words
 
 CONFIG = sampled({"toy": ["needs", "overwrite"]}, 6, seed=4)
 
@@ -267,7 +267,7 @@ def test_only_a_language_model_reads_text():
 def test_words_of_equal_shares_stand_in_one_order_in_every_process(tmp_path):
     """Sets of texts are not: what a report says must not depend on the process that says it."""
     script = (
-        "from vcrt_train.report.native_words import _sentence\n"
+        "from vcrt_train.report.task import _sentence\n"
         "print(_sentence('a_1', {'a_1': ['of a_1: one two three four five six seven eight'] * 2, 'b': ['x']}))"
     )
     said = {

@@ -11,7 +11,7 @@ import numpy as np
 from vcrt.randomness import generator
 from vcrt.records.manifest import CheckCounts, FileEntry, Manifest, SchemaCounts
 from vcrt_train.report.contents import FoldScore, ReportContents, RunReport
-from vcrt_train.report.quantities import LOG_MARGIN, quantities
+from vcrt_train.report.curve_figures import LOG_MARGIN, known_quantities
 
 FOLDS = ("lean", "proofwriter", "clrs")
 
@@ -176,7 +176,7 @@ def paper_scale(num_updates: int = 400) -> ReportContents:
     }
     # What is logged of records whose orders are all scored.
     drawn = {"orbit_log_mass_error", "effective_path_share"}
-    logged = {"update", *quantities()} - {LOG_MARGIN} - drawn
+    logged = {"update", *known_quantities()} - {LOG_MARGIN} - drawn
     runs = []
     for index, run in enumerate(contents.runs):
         noise = generator(index, "quantities")

@@ -18,20 +18,28 @@ from vcrt_train.report.analysis import analyse
 from vcrt_train.report.charts import (
     DARK,
     LIGHT,
+    WIDTH,
     LineChart,
     Panel,
     RowChart,
     as_drawn,
+    column,
     method_styles,
     padded,
     tens,
+    to_files,
+    to_svg,
 )
 from vcrt_train.report.contents import ReportContents
-from vcrt_train.report.curve_figures import curve_figures, curve_points, quantities, value_of
-from vcrt_train.report.drawing import WIDTH, column, to_files, to_svg
+from vcrt_train.report.curve_figures import (
+    LOG_MARGIN,
+    curve_figures,
+    curve_points,
+    known_quantities,
+    quantities,
+    value_of,
+)
 from vcrt_train.report.figures import difference_figure, pass_rate_figure, retention_figure
-from vcrt_train.report.quantities import LOG_MARGIN
-from vcrt_train.report.quantities import quantities as known_quantities
 
 
 @pytest.fixture(scope="module")

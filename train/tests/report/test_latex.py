@@ -18,10 +18,9 @@ import pytest
 
 from report_support import EVIL, invented, synthetic_contents
 from vcrt_train.report.analysis import analyse
-from vcrt_train.report.latex import escape, to_document, to_latex
 from vcrt_train.report.page import write_report
 from vcrt_train.report.summary import summary
-from vcrt_train.report.table import Table, to_csv, to_text
+from vcrt_train.report.table import Table, escape, to_csv, to_document, to_latex, to_text
 from vcrt_train.report.tables import report_tables
 
 GOLDEN = Path(__file__).parents[3] / "tests" / "support" / "golden_report"

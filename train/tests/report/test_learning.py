@@ -9,10 +9,10 @@ import scipy.stats
 
 from report_support import Page, synthetic_contents
 from vcrt_train.report.analysis import analyse
-from vcrt_train.report.learning import learning_table, part_ends
 from vcrt_train.report.page import all_figures, render_page
 from vcrt_train.report.table import cell_text
 from vcrt_train.report.tables import report_tables
+from vcrt_train.report.training_tables import learning_table, part_ends
 
 #: Rewards of ten updates by method, fold and seed: what is added to each update's number over ten.
 ADDED = {

@@ -14,14 +14,13 @@ import pytest
 from report_support import FOLDS, invented, passes
 from vcrt.randomness import generator
 from vcrt_train.protocol.statistics import Interval, paired_bootstrap, pass_rate
-from vcrt_train.report.analysis import analyse
-from vcrt_train.report.by_update import HELD_OUT, SOURCE, points_of, update_points
-from vcrt_train.report.conclusions import bound_of
+from vcrt_train.report.analysis import HELD_OUT, SOURCE, analyse, points_of, update_points
 from vcrt_train.report.contents import FoldScore
 from vcrt_train.report.coverage import coverage_sentences, coverage_table
 from vcrt_train.report.estimates import Resampled, Scores
 from vcrt_train.report.page import write_report
 from vcrt_train.report.provenance import clock_table
+from vcrt_train.report.summary import bound_of
 from vcrt_train.report.tables import update_table
 
 

@@ -25,8 +25,8 @@ from report_support import (
 )
 from vcrt_train.report.analysis import analyse
 from vcrt_train.report.contents import ReportContents
-from vcrt_train.report.data_words import data_sentences
 from vcrt_train.report.page import all_figures, render_page, write_report
+from vcrt_train.report.provenance import data_sentences
 from vcrt_train.report.summary import summary
 from vcrt_train.report.table import to_rich
 from vcrt_train.report.tables import report_tables

@@ -12,9 +12,9 @@ from vcrt_train.report.analysis import analyse
 from vcrt_train.report.charts import LineChart
 from vcrt_train.report.curve_figures import curve_figures, how_to_read
 from vcrt_train.report.page import all_figures, render_page
-from vcrt_train.report.source_validation_table import flag_sentences, validation_table
 from vcrt_train.report.table import cell_text
 from vcrt_train.report.tables import report_tables
+from vcrt_train.report.training_tables import flag_sentences, validation_table
 
 #: Source pass rates by update: of runs that learn, and of the one that is destroyed.
 LEARNING = {10: 0.5, 20: 0.75, 30: 0.9}

@@ -23,11 +23,11 @@ from vcrt_train.protocol.statistics import paired_bootstrap
 from vcrt_train.report.analysis import analyse
 from vcrt_train.report.contents import ReportContents
 from vcrt_train.report.estimates import FROZEN
-from vcrt_train.report.names import display_name
 from vcrt_train.report.provenance import provenance_tables
 from vcrt_train.report.summary import _negative
 from vcrt_train.report.table import Table, to_csv, to_html, to_text
 from vcrt_train.report.tables import report_tables
+from vcrt_train.report.wording import display_name
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from vcrt_train.report.names import CANONICAL, METHOD, OUTCOME, display_name, same_name
+from vcrt_train.report.wording import CANONICAL, METHOD, OUTCOME, display_name, same_name
 
 BACKBONE = "Qwen3.5-2B"
 #: "three folds" of Tables 1 to 4, in the order of Table 2 (held-out pass rate).

@@ -11,19 +11,23 @@ from vcrt.printable import listed
 from vcrt_research.paper import printed
 from vcrt_research.paper.signs import Agreement, ablation_signs, sign_rows
 from vcrt_train.report.analysis import Analysis
-from vcrt_train.report.cells import (
+from vcrt_train.report.estimates import FROZEN, differences
+from vcrt_train.report.provenance import clock_table, fold_table
+from vcrt_train.report.table import Cell, Table
+from vcrt_train.report.wording import (
     INTERVALS,
+    METHOD,
     MISSING,
+    OUTCOME,
     TWO_INTERVALS,
     difference_cells,
     fold_cells,
+    interval_text,
+    label,
+    points,
     rate_cells,
+    same_name,
 )
-from vcrt_train.report.estimates import FROZEN, differences
-from vcrt_train.report.names import METHOD, OUTCOME, same_name
-from vcrt_train.report.provenance import clock_table, fold_table
-from vcrt_train.report.table import Cell, Table
-from vcrt_train.report.wording import interval_text, label, points
 
 
 def paper_tables(analysis: Analysis) -> tuple[Table, ...]:

@@ -90,8 +90,7 @@ def say_report(console: Console, report: Report) -> None:
 def _print_one_table(console: Console, experiment: Path, name: str, form: str) -> None:
     from vcrt_train.report.analysis import analyse
     from vcrt_train.report.gather import gather
-    from vcrt_train.report.latex import to_latex
-    from vcrt_train.report.table import to_csv, to_rich, to_text
+    from vcrt_train.report.table import to_csv, to_latex, to_rich, to_text
     from vcrt_train.report.tables import report_tables
 
     contents = gather(vcrt_train.open_experiment(experiment))

@@ -1,19 +1,19 @@
 """Make the figures over updates: training curves, a constraint's multiplier below its values, and checkpoints.
 
-A curve is the mean over bins of updates and over runs. What its quantity is called and how it is read stands in
-:mod:`vcrt_train.report.quantities`; the pass rates of checkpoints are :mod:`vcrt_train.report.by_update`.
+A curve is the mean over bins of updates and over runs. The terms of the objective come from their table
+(:data:`vcrt_train.objective.terms.TERMS`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from vcrt.printable import counted, listed
+from vcrt_train.objective.terms import TERMS, constrained
 from vcrt_train.protocol.source_validation import RATE, validations
-from vcrt_train.report import quantities as table
-from vcrt_train.report.analysis import Analysis
-from vcrt_train.report.by_update import HELD_OUT, SOURCE
+from vcrt_train.report.analysis import HELD_OUT, SOURCE, Analysis
 from vcrt_train.report.charts import (
     Figure,
     LineChart,
@@ -24,8 +24,140 @@ from vcrt_train.report.charts import (
     padded,
 )
 from vcrt_train.report.contents import ReportContents
-from vcrt_train.report.quantities import LOG_MARGIN
 from vcrt_train.report.wording import label, percent
+
+#: Follows from the two masses; every other quantity is logged.
+LOG_MARGIN = "log_margin"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Quantity:
+    """One quantity. ``limit`` names the setting of the objective that is drawn as a line, and what to call it.
+
+    ``dual`` names the quantity that is drawn below it; ``is_dual`` is set for that one.
+    """
+
+    title: str
+    note: str
+    #: Drawn on the whole scale from 0 to 1.
+    share: bool = False
+    limit: tuple[str, str] | None = None
+    dual: str | None = None
+    is_dual: bool = False
+    #: Shown at once; otherwise a click away.
+    core: bool = False
+
+
+def known_quantities() -> dict[str, Quantity]:
+    """All quantities by name, in the order in which they are shown."""
+    first = {
+        "mean_reward": Quantity(
+            title="Mean reward of sampled orders",
+            note="The share of sampled orders that end in the certified state. Of the behaviour policy, which drew "
+            "them, before the update's first step.",
+            share=True,
+        ),
+        RATE: Quantity(
+            title="Source pass rate on untrained items",
+            note="The share of source items set aside that pass, one greedy order each. Of the policy after the "
+            "update.",
+            share=True,
+        ),
+        "orbit_mass": Quantity(
+            title="Probability of the certified orbit",
+            note="All certified orders of a prompt together; the mean over an update's prompts. Of the behaviour "
+            "policy, before the update's first step.",
+            share=True,
+        ),
+        "illegal_mass": Quantity(
+            title="Probability of other orders",
+            note="All orders outside the certified orbit together. Of the behaviour policy.",
+            share=True,
+        ),
+        LOG_MARGIN: Quantity(
+            title="Margin of the orbit over other orders (nats)",
+            note="The logarithm of the mean orbit mass over the mean mass of other orders. The anti-diamond loss asks "
+            "for its margin of each prompt by itself.",
+            limit=("margin", "margin"),
+        ),
+        **_losses(shown=True),
+        **{
+            name: Quantity(
+                title=f"Constraint: {term.title}",
+                note=term.note,
+                limit=(term.cap, "cap") if isinstance(term.cap, str) else None,
+                dual=f"dual_{name}",
+            )
+            for name, term in TERMS.items()
+            if term.cap is not None
+        },
+        "clip_fraction": Quantity(
+            title="Share of clipped ratios",
+            note="Of the samples of an update's last epoch.",
+            share=True,
+        ),
+        "zero_advantage_share": Quantity(
+            title="Share of prompts without advantage",
+            note="All samples of such a prompt had the same reward, so the policy term learns nothing from it.",
+            share=True,
+        ),
+    }
+    return {
+        **{name: replace(quantity, core=True) for name, quantity in first.items()},
+        "loss": Quantity(title="Loss", note="The sum of all terms of the method."),
+        **_losses(shown=False),
+        **{
+            f"penalty_{name}": Quantity(
+                title=f"{_capital(name)} penalty", note="The term of the augmented Lagrangian."
+            )
+            for name in constrained()
+        },
+        "orbit_mass_last_epoch": Quantity(
+            title="Probability of the certified orbit in the last epoch",
+            note="After all steps of the update but the last, on the prompts of those very steps: it rises there even "
+            "where the policy is being destroyed.",
+            share=True,
+        ),
+        "malformed_mass": Quantity(
+            title="Probability of malformed answers",
+            note="Answers that are no orders; 0 where the policy can only point. Of the behaviour policy.",
+            share=True,
+        ),
+        "orbit_log_mass_error": Quantity(
+            title="Standard error of the orbit's log-mass (nats)",
+            note="Of records whose orders are not all scored; 0 where all legal prefixes are.",
+        ),
+        "effective_path_share": Quantity(
+            title="Share of masked paths that are effective",
+            note="In the posterior weights of the orbit mass's gradient; 0 where that is exact.",
+            share=True,
+        ),
+        "gradient_norm": Quantity(title="Gradient norm", note="Before it was scaled down."),
+        "start_log_ratio": Quantity(
+            title="Largest log-ratio before the first step",
+            note="0 where scoring is exact.",
+        ),
+        **{
+            f"dual_{name}": Quantity(
+                title=f"{TERMS[name].title}: multiplier", note="", is_dual=True
+            )
+            for name in constrained()
+        },
+    }
+
+
+def _losses(*, shown: bool) -> dict[str, Quantity]:
+    return {
+        term.name: Quantity(title=term.title, note=term.note)
+        for term in TERMS.values()
+        if term.cap is None and term.shown is shown
+    }
+
+
+def _capital(name: str) -> str:
+    words = name.replace("_", " ").replace("kl", "KL")
+    return words[:1].upper() + words[1:]
+
 
 #: At most this many points a line, so that long runs stay light to draw and to load.
 MAX_POINTS = 60
@@ -41,7 +173,7 @@ def quantities(contents: ReportContents) -> tuple[str, ...]:
     logged = {name for run in contents.runs for row in run.curve for name in row}
     if {"orbit_mass", "illegal_mass"} <= logged:
         logged.add(LOG_MARGIN)
-    return tuple(name for name in table.quantities() if name in logged)
+    return tuple(name for name in known_quantities() if name in logged)
 
 
 def value_of(row: Mapping[str, float], quantity: str) -> float:
@@ -98,8 +230,8 @@ def _point(runs: Sequence[Sequence[tuple[float, float]]]) -> LinePoint:
 
 def curve_figures(contents: ReportContents) -> tuple[Figure, ...]:
     """One figure for each logged quantity; the multiplier of a constraint is drawn with it."""
-    logged = quantities(contents)
-    paired = {one.dual for name, one in table.core().items() if name in logged}
+    logged, known = quantities(contents), known_quantities()
+    paired = {known[name].dual for name in logged}
     return tuple(_figure(contents, name, logged) for name in logged if name not in paired)
 
 
@@ -122,15 +254,12 @@ def stem(quantity: str) -> str:
 
 
 def _figure(contents: ReportContents, name: str, logged: Sequence[str]) -> Figure:
-    quantity = table.quantities()[name]
+    quantity = known_quantities()[name]
     references = {fold: _references(contents, name, fold) for fold in contents.folds}
-    panels = [*_panels(contents, name, references)]
-    parts = [quantity.note]
-    for drawn in dict.fromkeys(
-        one.label or FROZEN_LINE for some in references.values() for one in some
-    ):
-        parts.append(f"Dotted: the {drawn}.")
-    if quantity.dual in logged and quantity.dual is not None:
+    panels = _panels(contents, name, references)
+    named = [one.label or FROZEN_LINE for some in references.values() for one in some]
+    parts = [quantity.note, *(f"Dotted: the {drawn}." for drawn in dict.fromkeys(named))]
+    if quantity.dual is not None and quantity.dual in logged:
         panels += _panels(contents, quantity.dual, {})
         parts.append("Below: the constraint's multiplier, 0 for methods without constraints.")
     return Figure(
@@ -138,7 +267,7 @@ def _figure(contents: ReportContents, name: str, logged: Sequence[str]) -> Figur
         title=quantity.title,
         caption=" ".join(filter(None, parts)),
         panels=tuple(panels),
-        core=name in table.core(),
+        core=quantity.core,
         legend=method_styles(contents.methods),
     )
 
@@ -149,7 +278,7 @@ def _references(contents: ReportContents, name: str, fold: str) -> tuple[Referen
         curves = [run.curve for run in contents.runs if run.held_out == fold]
         rates = sorted({one.frozen for curve in curves for one in validations(curve)})
         return tuple(Reference(value=rate, dash=_DOTTED) for rate in rates)
-    limit = table.quantities()[name].limit
+    limit = known_quantities()[name].limit
     if limit is None or (contents.search is not None and limit[0] == "margin"):
         return ()
     value = contents.plan.get("config", {}).get("objective", {}).get(limit[0])
@@ -160,41 +289,34 @@ def _references(contents: ReportContents, name: str, fold: str) -> tuple[Referen
 
 def _panels(
     contents: ReportContents, name: str, references: Mapping[str, tuple[Reference, ...]]
-) -> tuple[Panel, ...]:
-    points = curve_points(contents, name)
-    limits = [one.value for some in references.values() for one in some]
-    values = [v for line in points.values() for p in line for v in (p.low, p.high)] + limits
-    y_domain = (
-        (0.0, 1.0)
-        if table.quantities()[name].share
-        else padded(min(values, default=0.0), max(values, default=0.0))
-    )
+) -> list[Panel]:
+    quantity, points = known_quantities()[name], curve_points(contents, name)
+    values = [one.value for some in references.values() for one in some]
+    values += [value for line in points.values() for p in line for value in (p.low, p.high)]
+    y_domain = (0.0, 1.0)
+    if not quantity.share:
+        y_domain = padded(min(values, default=0.0), max(values, default=0.0))
     panels = []
     for index, fold in enumerate(contents.folds):
         shown = {method: line for (method, of), line in points.items() if of == fold}
         ends = [f"{label(m)} from {p[0].y:.3g} to {p[-1].y:.3g}" for m, p in shown.items()]
-        zero = (
-            "" if any(p.low or p.high for line in shown.values() for p in line) else "0 throughout"
-        )
+        is_zero = not any(p.low or p.high for line in shown.values() for p in line)
+        remark = "not logged" if not shown else "0 throughout" if is_zero else ""
         panels.append(
             Panel(
                 name=f"{stem(name)}-{index}",
-                title=f"{label(fold)}: multiplier"
-                if name in table.duals()
-                else f"{label(fold)} held out",
-                description=(
-                    f"{table.quantities()[name].title} by update, first and last values: {listed(ends) or 'none'}."
-                ),
+                title=f"{label(fold)}{': multiplier' if quantity.is_dual else ' held out'}",
+                description=f"{quantity.title} by update, first and last values: {listed(ends) or 'none'}.",
                 chart=LineChart(
                     lines=_lines(contents, shown),
                     x_domain=(0.0, last_update(contents)),
                     y_domain=y_domain,
                     references=references.get(fold, ()),
-                    remark=zero if shown else "not logged",
+                    remark=remark,
                 ),
             )
         )
-    return tuple(panels)
+    return panels
 
 
 def _lines(

@@ -23,8 +23,8 @@ from vcrt_train.report.charts import (
     padded,
     tens,
 )
-from vcrt_train.report.conclusions import RETENTION_GUARDRAIL
 from vcrt_train.report.estimates import Estimate
+from vcrt_train.report.summary import RETENTION_GUARDRAIL
 from vcrt_train.report.task import chance, chance_text
 from vcrt_train.report.wording import decisive_text, label, percent, points
 

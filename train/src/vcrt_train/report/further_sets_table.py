@@ -14,18 +14,21 @@ from vcrt.randomness import derive_seed
 from vcrt.words.evidence_words import is_sampled
 from vcrt_train.protocol.further_sets import OWN
 from vcrt_train.report.analysis import Analysis, analyse
-from vcrt_train.report.cells import (
-    INTERVALS,
-    MISSING,
-    TWO_INTERVALS,
-    difference_cells,
-    fold_cells,
-    rate_cells,
-)
 from vcrt_train.report.contents import ReportContents
 from vcrt_train.report.table import Cell, Table
 from vcrt_train.report.task import chance, steps_text
-from vcrt_train.report.wording import counted_range, label, percent, points
+from vcrt_train.report.wording import (
+    INTERVALS,
+    MISSING,
+    TWO_INTERVALS,
+    counted_range,
+    difference_cells,
+    fold_cells,
+    label,
+    percent,
+    points,
+    rate_cells,
+)
 
 
 def seen_on(contents: ReportContents, name: str) -> ReportContents:

@@ -29,8 +29,8 @@ from vcrt_train.protocol.scores import (
 )
 from vcrt_train.protocol.splits import set_aside
 from vcrt_train.report.contents import FoldScore, ReportContents, RunReport, TestSetScores
-from vcrt_train.report.native_words import native_words
-from vcrt_train.report.source_validation_table import flag_sentences
+from vcrt_train.report.task import native_words
+from vcrt_train.report.training_tables import flag_sentences
 from vcrt_train.training.methods import method
 
 TITLE = "Verifier-Certified Rule Transport"

@@ -15,18 +15,14 @@ from vcrt.printable import counted
 from vcrt.storage import make_directory, write_file
 from vcrt.words.evidence_words import inner_values
 from vcrt_train.report.analysis import Analysis
-from vcrt_train.report.charts import DARK, LIGHT, Figure, method_styles
-from vcrt_train.report.conclusions import bound_sentences
+from vcrt_train.report.charts import DARK, LIGHT, Figure, method_styles, swatch, to_files, to_svg
 from vcrt_train.report.contents import ReportContents
 from vcrt_train.report.coverage import coverage_sentences
 from vcrt_train.report.curve_figures import curve_figures, how_to_read, stem, update_figure
-from vcrt_train.report.data_words import data_sentences
-from vcrt_train.report.drawing import swatch, to_files, to_svg
 from vcrt_train.report.figures import difference_figure, pass_rate_figure, retention_figure
-from vcrt_train.report.latex import to_document, to_latex
-from vcrt_train.report.provenance import CLOCKS
-from vcrt_train.report.summary import summary, verdict, warning_lines
-from vcrt_train.report.table import Table, template, to_csv, to_html, to_text
+from vcrt_train.report.provenance import CLOCKS, data_sentences
+from vcrt_train.report.summary import bound_sentences, summary, verdict, warning_lines
+from vcrt_train.report.table import Table, template, to_csv, to_document, to_html, to_latex, to_text
 from vcrt_train.report.tables import report_tables
 from vcrt_train.report.task import explained, task_text
 from vcrt_train.report.wording import (
@@ -63,7 +59,7 @@ def write_report(
     Names are ``report.html``, ``tables.txt``, ``tables.tex`` (a document), for each table ``NAME.csv`` and ``NAME.tex``
     (to be put into another document), and with ``paper_figures`` for each figure that the page shows at once
     ``figures/NAME.pdf`` and ``figures/NAME.png``. All but ``report.html`` and the table of clocks are the same bytes
-    each time the experiment is repeated (figures: :mod:`vcrt_train.report.drawing`). Files of an earlier report are
+    each time the experiment is repeated (figures: :mod:`vcrt_train.report.charts`). Files of an earlier report are
     replaced.
     """
     tables, figures = report_tables(analysis), all_figures(analysis)

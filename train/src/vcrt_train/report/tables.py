@@ -7,28 +7,30 @@ Rates are percentages; changes and differences are percentage points; the arithm
 from __future__ import annotations
 
 from vcrt.printable import counted, listed
-from vcrt_train.report.analysis import Analysis
-from vcrt_train.report.by_update import HELD_OUT, SOURCE
-from vcrt_train.report.cells import (
-    INTERVALS,
-    MISSING,
-    OVER_ITEMS,
-    TWO_INTERVALS,
-    difference_cells,
-    fold_cells,
-    rate_cells,
-)
-from vcrt_train.report.conclusions import RETENTION_GUARDRAIL, resolves_guardrail, within_guardrail
+from vcrt_train.report.analysis import HELD_OUT, SOURCE, Analysis
 from vcrt_train.report.contents import ReportContents
 from vcrt_train.report.coverage import coverage_table
 from vcrt_train.report.estimates import Comparison
 from vcrt_train.report.further_sets_table import tables_of_test_sets
-from vcrt_train.report.learning import learning_table
 from vcrt_train.report.provenance import provenance_tables
-from vcrt_train.report.source_validation_table import validation_table
+from vcrt_train.report.summary import RETENTION_GUARDRAIL, resolves_guardrail, within_guardrail
 from vcrt_train.report.table import Cell, Table
 from vcrt_train.report.task import methods_note, task_note
-from vcrt_train.report.wording import counted_range, interval_text, label, percent, points
+from vcrt_train.report.training_tables import learning_table, validation_table
+from vcrt_train.report.wording import (
+    INTERVALS,
+    MISSING,
+    OVER_ITEMS,
+    TWO_INTERVALS,
+    counted_range,
+    difference_cells,
+    fold_cells,
+    interval_text,
+    label,
+    percent,
+    points,
+    rate_cells,
+)
 
 #: The tables that a terminal shows; the others are in the files.
 SHOWN = ("main", "difference", "mechanism", "test-sets", "test-sets-differences")

@@ -1,12 +1,39 @@
-"""Write names and numbers: percentages, signed percentage points, intervals in brackets."""
+"""Write names as the paper spells them, and numbers: percentages, signed points, intervals, the cells of tables.
+
+Names are the same if they differ in nothing but case, hyphens, underscores and spaces.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from vcrt.printable import counted, printable
 from vcrt_train.protocol.statistics import Interval
-from vcrt_train.report.names import display_name
+from vcrt_train.report.estimates import Estimate
+from vcrt_train.report.table import Cell
+
+#: The method under study.
+METHOD = "VCRT"
+#: The matched baseline without the interface of the method under study, and the one with it.
+OUTCOME, CANONICAL = BASELINES = ("Outcome-GRPO", "Canonical-GRPO")
+_SPELLINGS = (
+    *("Lean", "ProofWriter", "CLRS"),
+    *(METHOD, *BASELINES, "No-Anti", "No-Orbit", "Shuffled-Orbit"),
+)
+
+
+def same_name(first: str, second: str) -> bool:
+    """Whether two names are equal but for case, hyphens, underscores and spaces."""
+    return _letters(first) == _letters(second)
+
+
+def display_name(name: str) -> str:
+    """The paper's spelling of a method or environment, or the name itself if the paper does not have it."""
+    return next((spelling for spelling in _SPELLINGS if same_name(spelling, name)), name)
+
+
+def _letters(name: str) -> str:
+    return "".join(character for character in name.casefold() if character.isalnum())
 
 
 def label(name: str) -> str:
@@ -40,3 +67,41 @@ def counted_range(numbers: Collection[int], singular: str) -> str:
     """``1 run``, ``3 runs`` or ``1 to 3 runs``."""
     low, high = min(numbers), max(numbers)
     return counted(low, singular) if low == high else f"{low:,} to {counted(high, singular)}"
+
+
+MISSING = "n/a"
+INTERVALS = ("95% over runs and items", "95% bootstrap over items")
+OVER_ITEMS = "95% over items"
+TWO_INTERVALS = (
+    "Over runs and items: crossed random effects with t quantiles, for new runs and new items; it decides signs, and a "
+    "single run has none. Bootstrap over items: the paper's percentile interval, for exactly these runs; it is too "
+    "narrow for new ones."
+)
+
+
+def difference_cells(estimate: Estimate | None) -> tuple[str, str, str]:
+    """A difference in points and its two intervals, the one that decides first."""
+    if estimate is None:
+        return MISSING, MISSING, MISSING
+    return points(estimate.value), decisive_cell(estimate), interval_text(estimate.items)
+
+
+def rate_cells(estimate: Estimate | None) -> tuple[Cell, str, str]:
+    """A pass rate in percent and its two intervals."""
+    if estimate is None:
+        return MISSING, MISSING, MISSING
+    items = interval_text(estimate.items, signed=False)
+    return percent(estimate.value), decisive_cell(estimate, signed=False), items
+
+
+def fold_cells(
+    estimates: Mapping[str, Estimate], folds: Sequence[str], form: Callable[[float], Cell]
+) -> list[Cell]:
+    """The estimate of each fold, as a rate (``percent``) or as a difference (``points``)."""
+    return [form(estimates[fold].value) if fold in estimates else MISSING for fold in folds]
+
+
+def decisive_cell(estimate: Estimate, *, signed: bool = True) -> str:
+    """The interval over runs and items; nothing for a single run."""
+    interval = estimate.runs_and_items
+    return interval_text(interval, signed=signed) if interval.over_runs else MISSING
