@@ -26,9 +26,8 @@ from vcrt.cli.progress import showing_progress
 from vcrt.printable import counted
 from vcrt.records.dataset import load_items, open_dataset
 from vcrt_train.protocol.experiment import load_sources, open_experiment, planned_dataset
-from vcrt_train.protocol.openings import openings_of_dataset
 from vcrt_train.protocol.planned_training import _train_job, _TrainJob
-from vcrt_train.protocol.scores import read_scores
+from vcrt_train.protocol.scores import openings_of_dataset, read_scores
 from vcrt_train.report.gather import gather
 
 SCHEMAS = ("clrs", "proofwriter")

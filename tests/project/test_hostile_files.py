@@ -49,7 +49,8 @@ from vcrt_train.policy.backbone import EMBEDDED_DIRECTORY, load_backbone, verify
 from vcrt_train.policy.locking import make_lock, model_files, read_lock
 from vcrt_train.policy.reference import EMBEDDED, backbone_reference
 from vcrt_train.protocol.experiment import create_experiment
-from vcrt_train.protocol.plan import PLAN_FILE, Plan, make_plan, read_plan
+from vcrt_train.protocol.plan import PLAN_FILE, Plan, read_plan
+from vcrt_train.protocol.planning import make_plan
 from vcrt_train.protocol.search import FORMAT, Search, Trial, read_search, settings_of_trial
 from vcrt_train.training.checkpoint import (
     METRICS,

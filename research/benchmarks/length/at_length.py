@@ -51,9 +51,10 @@ from vcrt_train.protocol.experiment import (
     planned_dataset,
     trained_models,
 )
-from vcrt_train.protocol.plan import Plan, PlannedRun, versions_of_training
+from vcrt_train.protocol.plan import Plan, PlannedRun
 from vcrt_train.protocol.planned_training import train
 from vcrt_train.protocol.planning import frozen_plan
+from vcrt_train.protocol.same_code import versions_of_training
 from vcrt_train.protocol.scores import SCORES_FILE, read_scores
 from vcrt_train.protocol.statistics import Interval, paired_bootstrap
 from vcrt_train.report.analysis import Analysis, analyse

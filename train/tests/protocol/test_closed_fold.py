@@ -30,7 +30,7 @@ from vcrt_train.policy import tree_scoring
 from vcrt_train.policy.backbone import load_backbone
 from vcrt_train.policy.reference import EMBEDDED
 from vcrt_train.protocol import evaluation
-from vcrt_train.protocol import openings as openings_module
+from vcrt_train.protocol import scores as scores_module
 from vcrt_train.protocol.evaluation import evaluate
 from vcrt_train.protocol.experiment import (
     create_experiment,
@@ -38,10 +38,10 @@ from vcrt_train.protocol.experiment import (
     open_experiment,
     planned_dataset,
 )
-from vcrt_train.protocol.openings import openings, openings_of_dataset
-from vcrt_train.protocol.plan import PLAN_FILE, Plan, make_plan
+from vcrt_train.protocol.plan import PLAN_FILE, Plan
 from vcrt_train.protocol.planned_training import train
-from vcrt_train.protocol.scores import Scores
+from vcrt_train.protocol.planning import make_plan
+from vcrt_train.protocol.scores import Scores, openings, openings_of_dataset
 from vcrt_train.report.analysis import analyse
 from vcrt_train.report.gather import gather
 from vcrt_train.report.summary import summary
@@ -244,12 +244,12 @@ def test_the_clock_opens_nothing(copy, monkeypatch):
         def now(cls, tz=None):
             return datetime(2001, 1, 1, tzinfo=tz)
 
-    monkeypatch.setattr(openings_module, "datetime", Earlier)
+    monkeypatch.setattr(scores_module, "datetime", Earlier)
     experiment = open_experiment(copy / "experiment")
     with pytest.raises(RunError, match="opened before"):
         evaluate(experiment, jobs=1)
     # An opening under an earlier date stands behind the first one all the same.
-    openings_module.record_opening(experiment, [open_dataset(copy / "data")], "because")
+    scores_module.record_opening(experiment, [open_dataset(copy / "data")], "because")
     first, second = openings(experiment)
     assert second["at"] == datetime(2001, 1, 1, tzinfo=UTC).isoformat() < first["at"]
     assert "more than once: because" in said(copy)
@@ -285,7 +285,7 @@ def test_openings_at_the_same_moment_are_two(copy, monkeypatch):
         def now(cls, tz=None):
             return datetime.fromisoformat(moment)
 
-    monkeypatch.setattr(openings_module, "datetime", Then)
+    monkeypatch.setattr(scores_module, "datetime", Then)
     evaluate(trained, jobs=1)
     assert gather(trained).opening["by_copies"] == 1
 

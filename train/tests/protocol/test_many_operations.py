@@ -57,7 +57,7 @@ def test_an_estimate_is_near_what_listing_gives_and_says_how_near(monkeypatch):
     asked, record = policy("embedded-long"), stated(6, (0, 3))
     listed = decide(asked, record)
     monkeypatch.setattr(decision, "MAX_LISTED", 4)
-    for module in ("vcrt_train.training.orbit_masses", "vcrt_train.protocol.many_operations"):
+    for module in ("vcrt_train.training.orbit_masses", "vcrt_train.protocol.decision"):
         monkeypatch.setattr(f"{module}.fits", lambda *_: False)
     found = decide(asked, record)
     assert 0 < found.standard_error < 0.1

@@ -21,9 +21,9 @@ from vcrt_train.config_files import load_config
 from vcrt_train.policy.backbone import load_backbone
 from vcrt_train.policy.reference import EMBEDDED
 from vcrt_train.protocol.experiment import create_experiment, open_experiment
-from vcrt_train.protocol.plan import PLAN_FILE, make_plan, read_plan
+from vcrt_train.protocol.plan import PLAN_FILE, read_plan
 from vcrt_train.protocol.planned_training import train
-from vcrt_train.protocol.planning import how_chosen
+from vcrt_train.protocol.planning import how_chosen, make_plan
 from vcrt_train.protocol.splits import source_split
 from vcrt_train.training import methods
 from vcrt_train.training.run import episode_order

@@ -20,13 +20,14 @@ from vcrt.errors import RunError, UnavailableError
 from vcrt.plugins import ENVIRONMENTS, plugins
 from vcrt_train.policy.backbone import load_backbone
 from vcrt_train.policy.reference import EMBEDDED
-from vcrt_train.protocol import planned_training, source_code
+from vcrt_train.protocol import planned_training, same_code
 from vcrt_train.protocol.evaluation import evaluate
 from vcrt_train.protocol.experiment import create_experiment, open_experiment
-from vcrt_train.protocol.openings import openings
-from vcrt_train.protocol.plan import PLAN_FILE, make_plan, read_plan
+from vcrt_train.protocol.plan import PLAN_FILE, read_plan
 from vcrt_train.protocol.planned_training import train
-from vcrt_train.protocol.source_code import code_now, code_of, package_hash
+from vcrt_train.protocol.planning import make_plan
+from vcrt_train.protocol.same_code import code_now, code_of, package_hash
+from vcrt_train.protocol.scores import openings
 from vcrt_train.report.gather import gather
 
 TWO_TOYS = {name: toy.THREE_TOYS[name] for name in ("toy-a", "toy-b")}
@@ -97,7 +98,7 @@ def test_an_experiment_depends_on_the_packages_of_its_environments_alone():
 
 def test_environments_of_others_are_left_to_the_versions_of_the_dataset(monkeypatch):
     own = EntryPoint("bank", "bank:Bank", ENVIRONMENTS)
-    monkeypatch.setattr(source_code, "plugins", lambda group: {"bank": own, **plugins(group)})
+    monkeypatch.setattr(same_code, "plugins", lambda group: {"bank": own, **plugins(group)})
     assert set(code_of(["bank", "clrs"])) == {"vcrt", "vcrt_train", "vcrt_clrs"}
 
 
@@ -135,7 +136,7 @@ def experiment(whole, tmp_path):
 
 def under(patch, digest):
     """As if each package had other files."""
-    patch.setattr(source_code, "package_hash", lambda name: digest)
+    patch.setattr(same_code, "package_hash", lambda name: digest)
 
 
 def marks(experiment):

@@ -22,7 +22,7 @@ from vcrt_train.policy.backbone import load_backbone
 from vcrt_train.policy.reference import EMBEDDED
 from vcrt_train.protocol import trials
 from vcrt_train.protocol.experiment import create_experiment, open_experiment
-from vcrt_train.protocol.plan import make_plan
+from vcrt_train.protocol.planning import make_plan
 from vcrt_train.protocol.search import (
     LEARNING_RATE,
     RANGES,

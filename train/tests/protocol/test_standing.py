@@ -14,7 +14,7 @@ from vcrt.cli.progress import telling
 from vcrt.errors import RunError
 from vcrt.processes import in_fresh_processes
 from vcrt.records.dataset import open_dataset
-from vcrt_train.protocol.standing import AT_CHANCE, chance_of, is_at_chance, standing
+from vcrt_train.protocol.source_validation import AT_CHANCE, chance_of, is_at_chance, standing
 
 
 @pytest.fixture(scope="module")

@@ -31,9 +31,9 @@ from vcrt_train.protocol.experiment import (
     open_experiment,
     trained_models,
 )
-from vcrt_train.protocol.plan import PLAN_FILE, make_plan
+from vcrt_train.protocol.plan import PLAN_FILE
 from vcrt_train.protocol.planned_training import train
-from vcrt_train.protocol.planning import frozen_plan
+from vcrt_train.protocol.planning import frozen_plan, make_plan
 from vcrt_train.protocol.scores import SCORES_FILE, Scores, passes_array, read_scores
 from vcrt_train.report.analysis import analyse
 from vcrt_train.report.gather import gather

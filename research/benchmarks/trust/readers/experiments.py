@@ -21,9 +21,9 @@ from vcrt.records.ledger import GENESIS, Ledger
 from vcrt_train.config import RunConfig
 from vcrt_train.policy.reference import EMBEDDED
 from vcrt_train.protocol.experiment import create_experiment, open_experiment
-from vcrt_train.protocol.openings import openings
-from vcrt_train.protocol.plan import PLAN_FILE, Plan, make_plan, read_plan
-from vcrt_train.protocol.scores import FoldPasses, Scores, read_scores
+from vcrt_train.protocol.plan import PLAN_FILE, Plan, read_plan
+from vcrt_train.protocol.planning import make_plan
+from vcrt_train.protocol.scores import FoldPasses, Scores, openings, read_scores
 from vcrt_train.protocol.search import FORMAT as SEARCH_FORMAT
 from vcrt_train.protocol.search import (
     Search,

@@ -38,9 +38,9 @@ from vcrt_train.protocol.experiment import (
     read_finished_run,
     trained_models,
 )
-from vcrt_train.protocol.openings import record_opening
 from vcrt_train.protocol.plan import Plan, PlannedRun
 from vcrt_train.protocol.same_code import (
+    code_now,
     record_other_code,
     require_same_code,
     require_unchanged_code,
@@ -52,11 +52,11 @@ from vcrt_train.protocol.scores import (
     Scores,
     TestSetPasses,
     keep_earlier_scores,
+    record_opening,
     view_of,
 )
 from vcrt_train.protocol.scoring_check import check_scoring
-from vcrt_train.protocol.source_code import code_now
-from vcrt_train.protocol.standing import chance_of, is_at_chance, standing
+from vcrt_train.protocol.source_validation import chance_of, is_at_chance, standing
 from vcrt_train.training.items import EncodedItem, encode_items
 from vcrt_train.training.methods import Method, method
 
@@ -104,68 +104,70 @@ def evaluate(
         raise RunError(
             "too few prompts at a time", found=str(prompts_at_a_time), expected="1 or more"
         )
-    with experiment.sole_writer():
-        require_same_code(experiment.plan, reason=other_code)
-        return _evaluate(experiment, jobs, reopen_reason, prompts_at_a_time, progress, other_code)
-
-
-def _evaluate(
-    experiment: Experiment,
-    jobs: int,
-    reopen_reason: str | None,
-    prompts_at_a_time: int,
-    progress: Progress,
-    other_code: str | None,
-) -> Scores:
     plan = experiment.plan
-    for run in plan.runs:
-        read_finished_run(experiment, run)
-    datasets = (planned_dataset(plan), *planned_test_sets(plan).values())
-    verdicts.require_verifiers(datasets[0], plan.environments)
-    for other in datasets[1:]:
-        verdicts.require_verifiers(other, plan.held_out)
-    views = {view_of(method(name)): name for name in (*reversed(plan.methods), FROZEN_AS)}
-    code = code_now(plan.code)
-    work = [
-        _ScoreJob(experiment.path, fold, name, None, prompts_at_a_time, code=code)
-        for fold in plan.held_out
-        for name in views.values()
-    ]
-    _check_before_opening(plan, work)
-    record_other_code(experiment, "evaluate", [run.name for run in plan.runs], other_code)
-    record_opening(experiment, datasets, reopen_reason)
-    work += [
-        _ScoreJob(experiment.path, run.held_out, run.method, run, prompts_at_a_time, code=code)
-        for run in plan.runs
-    ]
+    with experiment.sole_writer():
+        require_same_code(plan, reason=other_code)
+        for run in plan.runs:
+            read_finished_run(experiment, run)
+        dataset, *others = planned_dataset(plan), *planned_test_sets(plan).values()
+        verdicts.require_verifiers(dataset, plan.environments)
+        for other in others:
+            verdicts.require_verifiers(other, plan.held_out)
+        views = {view_of(method(name)): name for name in (*reversed(plan.methods), FROZEN_AS)}
+        code = code_now(plan.code)
+        work = [
+            _ScoreJob(experiment.path, fold, name, None, prompts_at_a_time, code=code)
+            for fold in plan.held_out
+            for name in views.values()
+        ]
+        _check_before_opening(plan, work)
+        record_other_code(experiment, "evaluate", [run.name for run in plan.runs], other_code)
+        record_opening(experiment, (dataset, *others), reopen_reason)
+        work += [
+            _ScoreJob(experiment.path, run.held_out, run.method, run, prompts_at_a_time, code=code)
+            for run in plan.runs
+        ]
+        chances = {fold: chance_of(dataset.manifest, [fold]) for fold in plan.held_out}
+        scores = _score_all(plan, work, chances, jobs, progress)
+        keep_earlier_scores(experiment)
+        text = scores.model_dump_json(indent=1).encode() + b"\n"
+        write_file(experiment.path / SCORES_FILE, text)
+        experiment.ledger.append("scores", {"digest": scores.digest, "code": code_now(plan.code)})
+    return scores
+
+
+def _score_all(
+    plan: Plan,
+    work: Sequence[_ScoreJob],
+    chances: Mapping[str, float | None],
+    jobs: int,
+    progress: Progress,
+) -> Scores:
+    """The scores of all jobs; says of each what share passes, and warns of runs that are at chance."""
+    scores = Scores(
+        frozen={},
+        runs={},
+        checkpoints={},
+        also_test={one.name: TestSetPasses(frozen={}, runs={}) for one in plan.also_test},
+    )
     task = progress.task("evaluate runs and the frozen backbone", len(work), "scored")
-    frozen: dict[str, dict[str, FoldPasses]] = {}
-    runs: dict[str, FoldPasses] = {}
-    checkpoints: dict[str, dict[int, FoldPasses]] = {}
-    also = {one.name: TestSetPasses(frozen={}, runs={}) for one in plan.also_test}
-    chances = {fold: chance_of(datasets[0].manifest, [fold]) for fold in plan.held_out}
     for job, found in zip(work, _heard(_score_job, work, jobs), strict=True):
         passes = found.by_update
         if job.run is None:
             view = view_of(method(job.method))
-            frozen.setdefault(view, {})[job.held_out] = passes[0]
+            scores.frozen.setdefault(view, {})[job.held_out] = passes[0]
             _tell(f"frozen backbone ({view}), {job.held_out}", passes[0], None)
             for name, elsewhere in found.also_test.items():
-                also[name].frozen.setdefault(view, {})[job.held_out] = elsewhere
+                scores.also_test[name].frozen.setdefault(view, {})[job.held_out] = elsewhere
         else:
-            runs[job.run.name] = passes.pop(plan.config.schedule.updates)
-            _tell(job.run.name, runs[job.run.name], chances[job.held_out])
-            checkpoints[job.run.name] = passes
-            for name, elsewhere in found.also_test.items():
-                also[name].runs[job.run.name] = elsewhere
+            name = job.run.name
+            scores.runs[name] = passes.pop(plan.config.schedule.updates)
+            _tell(name, scores.runs[name], chances[job.held_out])
+            scores.checkpoints[name] = passes
+            for test_set, elsewhere in found.also_test.items():
+                scores.also_test[test_set].runs[name] = elsewhere
         task.advance()
-    _warn_of_chance(plan, runs, chances)
-    scores = Scores(frozen=frozen, runs=runs, checkpoints=checkpoints, also_test=also)
-    keep_earlier_scores(experiment)
-    write_file(experiment.path / SCORES_FILE, scores.model_dump_json(indent=1).encode() + b"\n")
-    experiment.ledger.append(
-        "scores", {"digest": scores.digest, "code": code_now(experiment.plan.code)}
-    )
+    _warn_of_chance(plan, scores.runs, chances)
     return scores
 
 
@@ -264,31 +266,26 @@ def _scored(job: _ScoreJob) -> _Scored:
     dataset = planned_dataset(plan)
     backbone = planned_backbone(plan, device=device_of(plan.backbone))
     chosen = method(job.method)
-    set_aside = load_sources(plan, dataset, job.held_out).retention
-    own = _held_out_items(dataset, job.held_out)
+
+    def shown(items: Sequence[Item]) -> tuple[Sequence[Item], list[EncodedItem]]:
+        return items, encoded(backbone, items, chosen, plan.seed)
+
+    set_aside = shown(load_sources(plan, dataset, job.held_out).retention)
+    own = shown(_held_out_items(dataset, job.held_out))
     others = {
-        name: _held_out_items(other, job.held_out)
+        name: shown(_held_out_items(other, job.held_out))
         for name, other in planned_test_sets(plan).items()
     }
-    ready, set_aside_ready = (
-        encoded(backbone, items, chosen, plan.seed) for items in (own, set_aside)
-    )
-    others_ready = {
-        name: encoded(backbone, items, chosen, plan.seed) for name, items in others.items()
-    }
 
-    def passes(model: CausalModel, items: Sequence[Item], as_seen: Sequence[EncodedItem]) -> str:
+    def passes(model: CausalModel, of: tuple[Sequence[Item], list[EncodedItem]]) -> str:
         backend, size = plan.config.model.scoring, job.prompts_at_a_time
-        return greedy_passes(model, items, as_seen, chosen, backend=backend, batch_size=size)
+        return greedy_passes(model, *of, chosen, backend=backend, batch_size=size)
 
     def scored(model: CausalModel) -> FoldPasses:
-        return FoldPasses(
-            held_out=passes(model, own, ready),
-            retention=passes(model, set_aside, set_aside_ready),
-        )
+        return FoldPasses(held_out=passes(model, own), retention=passes(model, set_aside))
 
     def scored_elsewhere(model: CausalModel) -> dict[str, str]:
-        return {name: passes(model, items, others_ready[name]) for name, items in others.items()}
+        return {name: passes(model, of) for name, of in others.items()}
 
     if job.run is None:
         return _Scored({0: scored(backbone.model)}, scored_elsewhere(backbone.model))

@@ -7,6 +7,7 @@
     scores.json                      greedy passes of every run and of the frozen backbone
 
 A training run opens the files of its source environments; those of the environment that it holds out are not opened.
+What needs PyTorch is imported by the functions that need it, so that opening an experiment takes no time.
 """
 
 from __future__ import annotations
@@ -16,15 +17,14 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vcrt.errors import RunError
 from vcrt.hashing import Json
 from vcrt.records.dataset import Dataset, open_dataset, require_agreement
 from vcrt.records.ledger import LEDGER_FILE, Entry, Ledger, field_of, untrusted
 from vcrt.storage import publish_directory, sole_user
-from vcrt_train.policy.backbone import Backbone, load_backbone
 from vcrt_train.policy.reference import where_it_is
-from vcrt_train.policy.scoring import CausalModel
 from vcrt_train.protocol.plan import (
     PLAN_FILE,
     Plan,
@@ -33,10 +33,12 @@ from vcrt_train.protocol.plan import (
     write_plan,
 )
 from vcrt_train.protocol.search import SEARCH_FILE, Search, read_search, write_search
-from vcrt_train.protocol.splits import SourceSplit, split_sources
-from vcrt_train.training.checkpoint import load_weights, read_metrics
-from vcrt_train.training.run import FinishedRun, start
-from vcrt_train.training.run_directory import checkpoint_path
+
+if TYPE_CHECKING:
+    from vcrt_train.policy.backbone import Backbone
+    from vcrt_train.policy.scoring import CausalModel
+    from vcrt_train.protocol.splits import SourceSplit
+    from vcrt_train.training.run import FinishedRun
 
 LOCK_FILE = "lock"
 _UPDATE = re.compile("[0-9]{1,6}", re.ASCII)
@@ -128,11 +130,12 @@ def open_experiment(path: str | Path) -> Experiment:
     places = {
         "dataset": where_it_is(plan.dataset, path),
         "backbone": plan.backbone.moved_with(path),
+        "also_test": tuple(
+            one.model_copy(update={"dataset": where_it_is(one.dataset, path)})
+            for one in plan.also_test
+        ),
     }
-    moved = [
-        one.model_copy(update={"dataset": where_it_is(one.dataset, path)}) for one in plan.also_test
-    ]
-    plan = plan.model_copy(update={**places, "also_test": tuple(moved)})
+    plan = plan.model_copy(update=places)
     experiment = Experiment(path, plan)
     planned = [entry.body.get("plan_hash") for entry in experiment.ledger.entries("plan")]
     if planned != [plan.plan_hash]:
@@ -208,6 +211,8 @@ def planned_search(experiment: Experiment) -> Search | None:
 
 def planned_backbone(plan: Plan, *, device: str = "cpu") -> Backbone:
     """The plan's backbone on a device; raises :class:`RunError` if its locked files are not those that were planned."""
+    from vcrt_train.policy.backbone import load_backbone
+
     backbone = load_backbone(plan.backbone)
     both = ((backbone.digest, backbone.revision), (plan.backbone_digest, plan.backbone_revision))
     found, planned = (
@@ -236,6 +241,8 @@ def planned_backbone(plan: Plan, *, device: str = "cpu") -> Backbone:
 
 def load_sources(plan: Plan, dataset: Dataset, held_out: str) -> SourceSplit:
     """The source items of a fold; no file of the held-out environment is opened."""
+    from vcrt_train.protocol.splits import split_sources
+
     return split_sources(dataset, held_out, plan.config.data.retention_share, plan.seed)
 
 
@@ -257,6 +264,10 @@ def recorded_checkpoints(experiment: Experiment, run: PlannedRun) -> dict[int, s
 
 def read_finished_run(experiment: Experiment, run: PlannedRun) -> FinishedRun:
     """A finished run, every file of its checkpoints checked; raises :class:`RunError` if one is not as recorded."""
+    from vcrt_train.training.checkpoint import read_metrics
+    from vcrt_train.training.run import FinishedRun
+    from vcrt_train.training.run_directory import checkpoint_path
+
     directory = experiment.run_directory(run)
     digests = recorded_checkpoints(experiment, run)
     identity = experiment.plan.identity(run)
@@ -289,6 +300,10 @@ def trained_models(
     heads and weights of those checkpoints are read. Raises :class:`vcrt.errors.RunError` if the run is not finished or
     a file is not the one that was recorded, and ``KeyError`` for an update that was not kept.
     """
+    from vcrt_train.training.checkpoint import load_weights
+    from vcrt_train.training.run import start
+    from vcrt_train.training.run_directory import checkpoint_path
+
     plan = experiment.plan
     digests = recorded_checkpoints(experiment, run)
     directory = experiment.run_directory(run)

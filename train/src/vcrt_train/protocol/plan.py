@@ -1,7 +1,7 @@
 """Fix the plan of an experiment: everything that will be run, frozen and hashed before the first update.
 
-Not covered: the choice of hyper-parameters (:mod:`vcrt_train.protocol.search`); the plan records what was chosen, and
-how.
+What a plan must say of itself, in warnings which mark every report and in remarks, follows from the plan alone. Not
+covered: making one (:mod:`vcrt_train.protocol.planning`).
 """
 
 from __future__ import annotations
@@ -11,48 +11,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-import transformers
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-)
-
-import vcrt
 from vcrt.documents import is_plain_name, read_limited, strict_json
 from vcrt.errors import RunError, UnknownNameError
-from vcrt.forms import in_a_line
+from vcrt.forms import ClosedModel, in_a_line
 from vcrt.hashing import Json, json_digest
-from vcrt.printable import counted
+from vcrt.limits import MAX_ENUMERATED
+from vcrt.printable import printable
 from vcrt.randomness import derive_seed
-from vcrt.records.dataset import Dataset, load_items
+from vcrt.records.dataset import Dataset
 from vcrt.storage import write_file
 from vcrt_train.config import RunConfig
-from vcrt_train.config_files import checked
-from vcrt_train.policy.model_provenance import EMBEDDED_PROVENANCE, UNKNOWN, ModelProvenance
+from vcrt_train.policy.model_provenance import ModelProvenance
 from vcrt_train.policy.reference import BackboneReference
-from vcrt_train.protocol.aliases import Alias, find_aliases, versions_of
-from vcrt_train.protocol.further_sets import TestSet, possible_test_sets, require_pointers_interface
-from vcrt_train.protocol.plan_remarks import plan_remarks, plan_warnings
-from vcrt_train.protocol.search import RANGES, Search, SearchCheck, chosen_for
-from vcrt_train.protocol.source_code import code_of
-from vcrt_train.protocol.splits import source_split
-from vcrt_train.training.methods import method
-from vcrt_train.training.run import episode_order, num_draws
+from vcrt_train.protocol.search import RANGES, SearchCheck
 
 FORMAT = "vcrt-plan/8"
 PLAN_FILE = "plan.json"
 #: The most runs that a plan is read with.
 MAX_RUNS = 10_000
+#: What reports call the plan's own dataset among further test sets.
+OWN = "own"
 
 
-class PlannedRun(BaseModel):
+class PlannedRun(ClosedModel):
     """One run of the plan."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     method: str
     held_out: str
@@ -64,10 +46,30 @@ class PlannedRun(BaseModel):
         return f"{self.method}/{self.held_out}/{self.seed}"
 
 
-class Plan(BaseModel):
+class Alias(ClosedModel):
+    """Two environments that may be one: one is held out, and runs that hold it out train on the other."""
+
+    held_out: str
+    source: str
+    same_versions: bool
+    #: How many of the held-out episodes are among the source's, but for their names.
+    same_episodes: int
+
+
+class TestSet(ClosedModel):
+    """A further dataset to score on: what it is called (as its folder), where it lies, and what it must be."""
+
+    __test__ = False
+
+    name: str
+    dataset: str
+    root_hash: str
+
+
+class Plan(ClosedModel):
     """What an experiment will run: methods x held-out environments x seeds, under matched controls."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    left_out = ("also_test",)
 
     format: str
     dataset: str
@@ -107,15 +109,6 @@ class Plan(BaseModel):
     #: Further datasets on whose held-out environments the finished runs are scored; left out of the file if none is.
     also_test: tuple[TestSet, ...] = ()
 
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_asked_for(
-        self, handler: SerializerFunctionWrapHandler
-    ) -> dict[str, Any]:
-        value: dict[str, Any] = handler(self)
-        if not self.also_test:
-            value.pop("also_test", None)
-        return value
-
     @property
     def plan_hash(self) -> str:
         """SHA-256 of the plan's canonical JSON, the places of the datasets and the backbone left out."""
@@ -134,12 +127,25 @@ class Plan(BaseModel):
     @property
     def warnings(self) -> tuple[str, ...]:
         """What makes a held-out environment less than held out, in sentences that every report repeats."""
-        return plan_warnings(self)
+        return tuple(map(printable, (*_trained_on_held_out(self), *_possible_aliases(self))))
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """What the plan rests on and nobody has checked, in sentences."""
-        return plan_remarks(self)
+        lines = []
+        if not self.provenance.is_known:
+            lines.append(
+                f"The backbone {self.backbone.name} is {self.provenance.in_words()}: whether it was trained on a "
+                "held-out environment is not known."
+            )
+        if self.search is not None and self.search_check is None:
+            lines.append(
+                "The search is unverified: none of its trials was run again when the plan was made, so the settings "
+                "rest on the pass rates that its file states."
+            )
+        if self.search is not None and self.search_code != self.code:
+            lines.append("The search was run by other code than the plan's.")
+        return tuple(lines)
 
     @property
     def runs(self) -> tuple[PlannedRun, ...]:
@@ -153,11 +159,9 @@ class Plan(BaseModel):
 
     def config_of(self, run: PlannedRun) -> RunConfig:
         """All settings of a run: the shared ones with those that were chosen for its method and fold."""
-        return (
-            self.config.override(self.chosen[run.method][run.held_out])
-            if self.chosen
-            else self.config
-        )
+        if not self.chosen:
+            return self.config
+        return self.config.override(self.chosen[run.method][run.held_out])
 
     def identity(self, run: PlannedRun) -> str:
         """What a run's checkpoints call it: the plan's hash and the run's name."""
@@ -172,142 +176,80 @@ class Plan(BaseModel):
         return tuple(name for name in self.environments if name != held_out)
 
 
-def make_plan(
-    dataset: Dataset,
-    *,
-    backbone: BackboneReference,
-    backbone_digest: str,
-    backbone_revision: str | None = None,
-    provenance: ModelProvenance | None = None,
-    methods: tuple[str, ...],
-    seeds: tuple[int, ...],
-    config: RunConfig,
-    held_out: tuple[str, ...] = (),
-    seed: int = 0,
-    how_chosen: str = "the defaults of the library",
-    search: Search | None = None,
-    search_check: SearchCheck | None = None,
-    also_test: Sequence[Dataset] = (),
-) -> Plan:
-    """Plan ``methods`` x folds x ``seeds`` on a dataset; all its environments are held out in turn by default.
+def _trained_on_held_out(plan: Plan) -> list[str]:
+    lines = []
+    for fold in plan.held_out:
+        for one in plan.provenance.trainings:
+            run = f"{one.run} of plan {one.plan_hash[:12]}"
+            if fold in one.environments:
+                lines.append(
+                    f"The backbone {plan.backbone.name} was trained on {fold}, which is held out here: by {run}, on "
+                    f"the dataset {one.dataset[:12]}{' (this one)' if one.dataset == plan.root_hash else ''}."
+                )
+                continue
+            own = plan.environment_versions[fold]
+            others = sorted(name for name, found in one.environments.items() if found == own)
+            if others:
+                lines.append(
+                    f"The backbone {plan.backbone.name} was trained by {run} on {', '.join(others)}, with the "
+                    f"verifier, adapter and canonicalizer of {fold}, which is held out here: they may be one."
+                )
+    return lines
 
-    Finished runs are scored on the held-out environments of the datasets ``also_test`` too.
 
-    With a ``search``, each method and fold has the settings that it chose; it must be of this dataset, backbone and
-    seed, and list every method and fold. ``search_check`` is what of it was run again.
-
-    Without ``provenance``, an embedded backbone has its own and any other is of unknown training. The audit rows of all
-    environments are read for the hashes of their episodes.
-
-    Raises :class:`UnknownNameError` for an unknown method or environment, :class:`RunError` for an empty plan, and what
-    :func:`vcrt_train.protocol.further_sets.possible_test_sets` raises.
-    """
-    config = backbone.named_in(checked(config)).resolved()
-    environments = dataset.environments
-    require_names(dataset, methods, held_out)
-    if len(set(seeds)) < len(seeds):
-        twice = sorted({str(seed) for seed in seeds if seeds.count(seed) > 1})
-        raise RunError("a seed is named twice", found=", ".join(twice), expected="each one once")
-    if len(environments) < 2 or not methods or not seeds:
-        raise RunError(
-            "nothing to plan",
-            found=f"{counted(len(environments), 'environment')}, {counted(len(methods), 'method')}, "
-            f"{counted(len(seeds), 'seed')}",
-            expected="at least two environments (one is held out), one method and one seed",
-        )
-    folds = held_out or environments
-    chosen: dict[str, dict[str, dict[str, float]]] = {}
-    if search is not None:
-        search.require(
-            root_hash=dataset.manifest.root_hash,
-            backbone_digest=backbone_digest,
-            backbone_identity=backbone.identity,
-            seed=seed,
-        )
-        chosen = chosen_for(search, methods, folds)
-        search.require_same_training(config, methods)
-    test_sets = possible_test_sets(dataset, also_test, methods, folds)
-    plan = Plan(
-        format=FORMAT,
-        dataset=str(dataset.path.resolve()),
-        root_hash=dataset.manifest.root_hash,
-        backbone=backbone,
-        backbone_digest=backbone_digest,
-        backbone_revision=backbone_revision,
-        provenance=provenance or (EMBEDDED_PROVENANCE if backbone.is_embedded else UNKNOWN),
-        methods=methods,
-        definitions={name: method(name).definition() for name in methods},
-        versions=versions_of_training(),
-        code=code_of(environments),
-        held_out=folds,
-        environments=environments,
-        environment_versions=versions_of(dataset),
-        aliases=find_aliases(dataset, folds, also_test),
-        seeds=seeds,
-        seed=seed,
-        config=config,
-        chosen=chosen,
-        how_chosen=how_chosen if search is None else search.in_words(search_check),
-        search=None if search is None else search.digest,
-        search_code=None if search is None else search.code,
-        search_check=search_check,
-        episode_order_hashes={},
-        also_test=test_sets,
-    )
-    needed = sorted({name for fold in folds for name in plan.sources(fold)})
-    items = {name: load_items(dataset, name) for name in needed}
-    hashes = {}
-    for fold in folds:
-        source = source_split(
-            [items[name] for name in plan.sources(fold)], config.data.retention_share, seed
-        )
-        if not source.training or not source.retention:
-            raise RunError(
-                "too few source items to train on some and set others aside",
-                where=f"{fold} held out",
-                found=f"{len(source.training)} to train on, {len(source.retention)} set aside",
-                expected="at least one of each",
-                remedy="certify more episodes",
+def _possible_aliases(plan: Plan) -> list[str]:
+    lines = []
+    for one in plan.aliases:
+        common = []
+        if one.same_versions:
+            common.append("the same verifier, adapter and canonicalizer")
+        if one.same_episodes:
+            common.append(
+                f"{one.same_episodes} episode{'s' if one.same_episodes > 1 else ''} in common but for the names"
             )
-        if all(item.all_legal for item in source.training):
-            raise RunError(
-                "nothing can be learnt from source items of which every order is legal",
-                where=f"{fold} held out",
-                found=f"{counted(len(source.training), 'item')} to train on, none with an anti-diamond",
-                expected="steps of which some must keep their order",
-                remedy="certify other schemas of the source environments, or hold out another environment",
-            )
-        identities = [item.episode_id for item in source.training]
-        for seed_of_run in seeds:
-            order = episode_order(len(identities), num_draws(config), plan.run_seed(seed_of_run))
-            hashes[f"{fold}/{seed_of_run}"] = json_digest([identities[i] for i in order])
-    return plan.model_copy(update={"episode_order_hashes": hashes})
+        lines.append(
+            f"{one.held_out} is held out while {one.source} is trained on, and they have {' and '.join(common)}: they "
+            "may be one environment under two names."
+        )
+    return lines
 
 
 def require_names(dataset: Dataset, methods: tuple[str, ...], held_out: tuple[str, ...]) -> None:
     """Raise an error that names the first method or environment which is unknown, named twice or impossible here."""
+    from vcrt_train.training.methods import method
+
     for name in methods:
         method(name)
     require_pointers_interface(dataset, methods)
-    for what, names in (("method", methods), ("environment", held_out)):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise RunError(
-                f"a {what} is named twice", found=", ".join(twice), expected="each one once"
-            )
+    require_once("method", methods)
+    require_once("environment", held_out)
     for name in held_out:
         if name not in dataset.environments:
             raise UnknownNameError.of("environment of the dataset", name, dataset.environments)
 
 
-def versions_of_training() -> dict[str, str]:
-    """The versions of everything that a run's bits depend on besides the machine."""
-    return {
-        "vcrt": vcrt.__version__,
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "numpy": np.__version__,
-    }
+def require_once(what: str, names: Sequence[str] | Sequence[int]) -> None:
+    """Raise :class:`RunError` for the names of a kind that stand there twice."""
+    twice = sorted({str(name) for name in names if names.count(name) > 1})
+    if twice:
+        raise RunError(f"a {what} is named twice", found=", ".join(twice), expected="each one once")
+
+
+def require_pointers_interface(dataset: Dataset, methods: Sequence[str]) -> None:
+    """Raise :class:`RunError` for methods that answer in tokens where there are too many operations for that."""
+    from vcrt_train.training.methods import method
+
+    manifest = dataset.manifest
+    others = [name for name in methods if method(name).interface != "pointers"]
+    if others and (manifest.preset.is_any or max(manifest.lengths) > MAX_ENUMERATED):
+        count = "any number of" if manifest.preset.is_any else max(manifest.lengths)
+        raise RunError(
+            "a method that answers in tokens cannot be trained or scored on so many operations",
+            where=str(dataset.path),
+            found=f"{', '.join(others)}, {count} operations",
+            expected=f"at most {MAX_ENUMERATED} operations, or methods with the interface pointers",
+            remedy=f"leave out {', '.join(others)}, or this dataset",
+        )
 
 
 def write_plan(plan: Plan, path: Path) -> None:

@@ -7,7 +7,7 @@ Not covered: one run by itself (:mod:`vcrt_train.training.run`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from vcrt.errors import RunError
-from vcrt.hashing import Json, json_digest
+from vcrt.hashing import Json
 from vcrt.memory import naming_out_of_memory
 from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress, Task, heard
@@ -32,17 +32,17 @@ from vcrt_train.protocol.experiment import (
 )
 from vcrt_train.protocol.plan import PlannedRun
 from vcrt_train.protocol.same_code import (
+    code_now,
     record_other_code,
     require_same_code,
     require_unchanged_code,
 )
 from vcrt_train.protocol.scoring_check import check_scoring
-from vcrt_train.protocol.source_code import code_now
-from vcrt_train.protocol.source_validation import SourceValidation
-from vcrt_train.protocol.standing import Course, chance_of
+from vcrt_train.protocol.source_validation import Course, SourceValidation, chance_of
+from vcrt_train.protocol.splits import hash_of_order
 from vcrt_train.training.methods import method
 from vcrt_train.training.process_group import ALONE, ProcessGroup
-from vcrt_train.training.run import episode_order, num_draws, train_run
+from vcrt_train.training.run import train_run
 from vcrt_train.training.run_directory import latest_checkpoint, updates_kept, updates_logged
 from vcrt_train.training.tracking import require_trackers, tracking
 from vcrt_train.training.update import UpdateMetrics
@@ -75,116 +75,91 @@ def train(
 
     With a ``group`` of several processes, all of them call this together and train one run after another, and ``jobs``
     counts for nothing; otherwise each run has a worker process of its own, ``jobs`` at a time. ``trackers`` are names
-    of accelerate's, which are told of every update. ``memory`` takes the place
-    of the plan's. ``other_code`` is the reason to train with other source code than was planned, if it is other; the
-    ledger keeps it. Raises :class:`RunError` before any training if the
-    dataset, the backbone or the code is not the planned one, :class:`vcrt.errors.UnavailableError` for a tracker that
-    is not there, and :class:`vcrt.errors.OutOfMemory`, with what would need less, where a run stops for lack of memory.
+    of accelerate's, which are told of every update. ``memory`` takes the place of the plan's. ``other_code`` is the
+    reason to train with other source code than was planned, if it is other; the ledger keeps it. Raises
+    :class:`RunError` before any training if the dataset, the backbone or the code is not the planned one,
+    :class:`vcrt.errors.UnavailableError` for a tracker that is not there, and :class:`vcrt.errors.OutOfMemory`, with
+    what would need less, where a run stops for lack of memory.
     """
     require_trackers(trackers)
-    with experiment.sole_writer() if group.rank == 0 else nullcontext():
+    plan, is_first = experiment.plan, group.rank == 0
+    with experiment.sole_writer() if is_first else nullcontext():
         # Nobody reads the ledger before it has its one writer, nor after others have written on.
         group.wait()
-        pending = _pending(experiment, other_code)
+        planned_dataset(plan, without=unused_environments(plan))
+        planned_backbone(plan)
+        require_same_code(plan, reason=other_code)
+        finished = experiment.finished_runs()
+        pending = [run for run in plan.runs if run.name not in finished]
         group.wait()
-        if pending and group.rank == 0:
-            names = [run.name for run in pending]
-            record_other_code(experiment, "train", names, other_code)
-        if pending and group.size > 1:
-            _train_together(experiment, pending, group, progress, memory, trackers)
-        elif pending:
-            _train_apart(experiment, pending, jobs, progress, memory, trackers)
-        return _last_digests(experiment)
-
-
-def _pending(experiment: Experiment, other_code: str | None) -> list[PlannedRun]:
-    plan = experiment.plan
-    planned_dataset(plan, without=unused_environments(plan))
-    planned_backbone(plan)
-    require_same_code(plan, reason=other_code)
-    finished = experiment.finished_runs()
-    return [run for run in plan.runs if run.name not in finished]
+        if pending:
+            if is_first:
+                record_other_code(experiment, "train", [run.name for run in pending], other_code)
+            code, told = code_now(plan.code), trackers if is_first else ()
+            work = [_TrainJob(experiment.path, run, memory, told, code=code) for run in pending]
+            shown = _Shown.of(experiment, pending, progress)
+            if group.size > 1:
+                _train_together(experiment, work, group, shown)
+            else:
+                _train_apart(experiment, work, jobs, shown)
+        last = str(plan.config.schedule.updates)
+        ended = experiment.finished_runs()
+        return {name: entry.body["checkpoints"][last] for name, entry in ended.items()}
 
 
 def _train_apart(
-    experiment: Experiment,
-    pending: list[PlannedRun],
-    jobs: int,
-    progress: Progress,
-    memory: MemoryConfig | None,
-    trackers: tuple[str, ...],
+    experiment: Experiment, work: Sequence[_TrainJob], jobs: int, shown: _Shown
 ) -> None:
     """Each run in a process of its own."""
-    shown = _Shown.of(experiment, pending, progress)
-    code = code_now(experiment.plan.code)
-    arguments = [_TrainJob(experiment.path, run, memory, trackers, code=code) for run in pending]
-    with heard(_train_job) as work:
+    with heard(_train_job) as heard_job:
 
         def look() -> None:
             shown.show()
-            work.again()
+            heard_job.again()
 
-        results = in_fresh_processes(work, arguments, jobs=jobs, error=RunError, on_wait=look)
-        for run, finished in zip(pending, results, strict=True):
-            experiment.ledger.append("run", {"run": run.name, **finished})
+        results = in_fresh_processes(heard_job, work, jobs=jobs, error=RunError, on_wait=look)
+        for job, finished in zip(work, results, strict=True):
+            experiment.ledger.append("run", {"run": job.run.name, **finished})
             look()
 
 
 def _train_together(
-    experiment: Experiment,
-    pending: list[PlannedRun],
-    group: ProcessGroup,
-    progress: Progress,
-    memory: MemoryConfig | None,
-    trackers: tuple[str, ...],
+    experiment: Experiment, work: Sequence[_TrainJob], group: ProcessGroup, shown: _Shown
 ) -> None:
     """One run after another, each by all processes; the first one records them."""
-    shown = _Shown.of(experiment, pending, progress)
-    for run in pending:
-        job = _TrainJob(
-            experiment.path,
-            run,
-            memory,
-            trackers if group.rank == 0 else (),
-            code=code_now(experiment.plan.code),
-        )
+    for job in work:
         finished = _train_job(job, group, shown.show if group.rank == 0 else _nothing)
         if group.rank == 0:
-            experiment.ledger.append("run", {"run": run.name, **finished})
+            experiment.ledger.append("run", {"run": job.run.name, **finished})
             shown.show()
         group.wait()
 
 
 @dataclass(kw_only=True, slots=True)
 class _Shown:
-    """How many updates of the pending runs a display has been told of."""
+    """How many updates of the pending runs a display has been told of; nothing of what was done before."""
 
-    experiment: Experiment
-    pending: list[PlannedRun]
+    folders: list[Path]
     task: Task
     done: int
 
     @classmethod
     def of(cls, experiment: Experiment, pending: list[PlannedRun], progress: Progress) -> _Shown:
-        """Nothing is shown of what was done before."""
+        """A new task, which goes on from the runs' last checkpoints."""
         plan = experiment.plan
-        resumed = [latest_checkpoint(experiment.run_directory(run)) for run in pending]
-        done = sum(updates_kept(path) for path in resumed if path is not None)
+        folders = [experiment.run_directory(run) for run in pending]
+        resumed = filter(None, map(latest_checkpoint, folders))
+        done = sum(map(updates_kept, resumed))
         total = len(pending) * plan.config.schedule.updates - done
         task = progress.task(f"train {', '.join(plan.methods)}", total, "updates")
-        return cls(experiment=experiment, pending=pending, task=task, done=done)
+        return cls(folders=folders, task=task, done=done)
 
     def show(self) -> None:
         """Tell the display what the logs say."""
-        done = sum(updates_logged(self.experiment.run_directory(run)) for run in self.pending)
+        done = sum(map(updates_logged, self.folders))
         if done > self.done:
             self.task.advance(done - self.done)
             self.done = done
-
-
-def _last_digests(experiment: Experiment) -> dict[str, str]:
-    last = str(experiment.plan.config.schedule.updates)
-    return {name: e.body["checkpoints"][last] for name, e in experiment.finished_runs().items()}
 
 
 def _nothing() -> None:
@@ -210,10 +185,8 @@ def _train_job(
     config = replace(config, memory=job.memory or config.memory)
     dataset = planned_dataset(plan, without=(run.held_out,))
     source = load_sources(plan, dataset, run.held_out)
-    identities = [item.episode_id for item in source.training]
-    order = episode_order(len(identities), num_draws(config), plan.run_seed(run.seed))
     planned = plan.episode_order_hashes[f"{run.held_out}/{run.seed}"]
-    found = json_digest([identities[i] for i in order])
+    found = hash_of_order(source, config, plan.run_seed(run.seed))
     if found != planned:
         raise RunError(
             "the run would see other episodes than were planned",
@@ -224,12 +197,10 @@ def _train_job(
         )
     # Several processes place it themselves, each on a device of its own.
     backbone = planned_backbone(plan, device=device_of(plan.backbone) if group.size == 1 else "cpu")
-    chosen = method(run.method)
+    chosen, less_memory = method(run.method), _less_memory(experiment, config.memory, group)
 
     def check(model: CausalModel) -> None:
-        with naming_out_of_memory(
-            f"{run.name}, self-check", _less_memory(experiment, config.memory, group)
-        ):
+        with naming_out_of_memory(f"{run.name}, self-check", less_memory):
             check_scoring(
                 model,
                 backbone.encode,
@@ -246,14 +217,12 @@ def _train_job(
     place = experiment.path / "tracking"
     with (
         tracking(job.trackers, place, run.name, {**settings, "seed": run.seed}) as track,
-        naming_out_of_memory(
-            _progress_of(experiment, run), _less_memory(experiment, config.memory, group)
-        ),
+        naming_out_of_memory(_progress_of(experiment, run), less_memory),
     ):
         course = Course(
             run=run.name,
             num_updates=config.schedule.updates,
-            num_items=len(identities),
+            num_items=len(source.training),
             prompts=config.sampling.prompts_per_update,
             chance=chance_of(dataset.manifest, plan.sources(run.held_out)),
             num_validated=len(validation.items),

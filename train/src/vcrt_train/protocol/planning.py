@@ -1,12 +1,25 @@
-"""From a user's choices to a plan on a verified dataset."""
+"""From a user's choices to a plan on verified datasets.
+
+A held-out environment may be among the sources under another name: environments of equal versions or with equal
+episodes, which are compared by a hash of their content without names, are found. Further frozen datasets may be named
+on whose held-out environments the plan's runs are scored, of other lengths, say. Not covered: an environment whose
+author changes its versions and every episode, which no hash tells from another; and the choice of hyper-parameters
+(:mod:`vcrt_train.protocol.search`): the plan records what was chosen, and how.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from vcrt.documents import is_plain_name
+from vcrt.errors import BackboneError, RunError
+from vcrt.hashing import json_digest
+from vcrt.printable import counted
 from vcrt.progress import SILENT, Progress, tell
-from vcrt.records.dataset import open_dataset, require_agreement
+from vcrt.records.dataset import Dataset, load_items, open_dataset, read_audit, require_agreement
+from vcrt.records.manifest import Manifest
 from vcrt_train.config import (
     DEFAULTS,
     EMBEDDED_NAME,
@@ -17,13 +30,29 @@ from vcrt_train.config import (
     setting_names,
 )
 from vcrt_train.config_files import checked, how_settings_were_chosen, load_config, settings_names
+from vcrt_train.policy.model_provenance import EMBEDDED_PROVENANCE, UNKNOWN, ModelProvenance
 from vcrt_train.policy.number_format import number_format
 from vcrt_train.policy.reference import BackboneReference, reference_of
-from vcrt_train.protocol.further_sets import require_readable
-from vcrt_train.protocol.plan import Plan, make_plan
-from vcrt_train.protocol.search import Search
+from vcrt_train.protocol.plan import (
+    FORMAT,
+    OWN,
+    Alias,
+    Plan,
+    TestSet,
+    require_names,
+    require_once,
+    require_pointers_interface,
+)
+from vcrt_train.protocol.same_code import code_of, versions_of_training
+from vcrt_train.protocol.search import Search, SearchCheck, chosen_for
+from vcrt_train.protocol.splits import hash_of_order, source_split
 from vcrt_train.protocol.trials import check_search as check_trials
+from vcrt_train.training.methods import method
 from vcrt_train.training.run import require_trainable
+
+#: The versions that two environments have in common only if one stands for the other.
+COMPARED = ("verifier", "adapter", "canonicalizer")
+
 
 #: How the library's default settings were chosen.
 DEFAULTS_CHOSEN = (
@@ -139,3 +168,227 @@ def frozen_plan(
         how_chosen=how_chosen(config),
         also_test=others,
     )
+
+
+def make_plan(
+    dataset: Dataset,
+    *,
+    backbone: BackboneReference,
+    backbone_digest: str,
+    backbone_revision: str | None = None,
+    provenance: ModelProvenance | None = None,
+    methods: tuple[str, ...],
+    seeds: tuple[int, ...],
+    config: RunConfig,
+    held_out: tuple[str, ...] = (),
+    seed: int = 0,
+    how_chosen: str = "the defaults of the library",
+    search: Search | None = None,
+    search_check: SearchCheck | None = None,
+    also_test: Sequence[Dataset] = (),
+) -> Plan:
+    """Plan ``methods`` x folds x ``seeds`` on a dataset; all its environments are held out in turn by default.
+
+    Finished runs are scored on the held-out environments of the datasets ``also_test`` too.
+
+    With a ``search``, each method and fold has the settings that it chose; it must be of this dataset, backbone and
+    seed, and list every method and fold. ``search_check`` is what of it was run again.
+
+    Without ``provenance``, an embedded backbone has its own and any other is of unknown training. The audit rows of all
+    environments are read for the hashes of their episodes.
+
+    Raises :class:`UnknownNameError` for an unknown method or environment, :class:`RunError` for an empty plan, and what
+    :func:`possible_test_sets` raises.
+    """
+    config = backbone.named_in(checked(config)).resolved()
+    environments = dataset.environments
+    require_names(dataset, methods, held_out)
+    require_once("seed", seeds)
+    if len(environments) < 2 or not methods or not seeds:
+        raise RunError(
+            "nothing to plan",
+            found=f"{counted(len(environments), 'environment')}, {counted(len(methods), 'method')}, "
+            f"{counted(len(seeds), 'seed')}",
+            expected="at least two environments (one is held out), one method and one seed",
+        )
+    folds = held_out or environments
+    chosen: dict[str, dict[str, dict[str, float]]] = {}
+    if search is not None:
+        search.require(
+            root_hash=dataset.manifest.root_hash,
+            backbone_digest=backbone_digest,
+            backbone_identity=backbone.identity,
+            seed=seed,
+        )
+        chosen = chosen_for(search, methods, folds)
+        search.require_same_training(config, methods)
+    test_sets = possible_test_sets(dataset, also_test, methods, folds)
+    plan = Plan(
+        format=FORMAT,
+        dataset=str(dataset.path.resolve()),
+        root_hash=dataset.manifest.root_hash,
+        backbone=backbone,
+        backbone_digest=backbone_digest,
+        backbone_revision=backbone_revision,
+        provenance=provenance or (EMBEDDED_PROVENANCE if backbone.is_embedded else UNKNOWN),
+        methods=methods,
+        definitions={name: method(name).definition() for name in methods},
+        versions=versions_of_training(),
+        code=code_of(environments),
+        held_out=folds,
+        environments=environments,
+        environment_versions=versions_of(dataset),
+        aliases=find_aliases(dataset, folds, also_test),
+        seeds=seeds,
+        seed=seed,
+        config=config,
+        chosen=chosen,
+        how_chosen=how_chosen if search is None else search.in_words(search_check),
+        search=None if search is None else search.digest,
+        search_code=None if search is None else search.code,
+        search_check=search_check,
+        episode_order_hashes={},
+        also_test=test_sets,
+    )
+    needed = sorted({name for fold in folds for name in plan.sources(fold)})
+    items = {name: load_items(dataset, name) for name in needed}
+    hashes = {}
+    for fold in folds:
+        source = source_split(
+            [items[name] for name in plan.sources(fold)], config.data.retention_share, seed
+        )
+        if not source.training or not source.retention:
+            raise RunError(
+                "too few source items to train on some and set others aside",
+                where=f"{fold} held out",
+                found=f"{len(source.training)} to train on, {len(source.retention)} set aside",
+                expected="at least one of each",
+                remedy="certify more episodes",
+            )
+        if all(item.all_legal for item in source.training):
+            raise RunError(
+                "nothing can be learnt from source items of which every order is legal",
+                where=f"{fold} held out",
+                found=f"{counted(len(source.training), 'item')} to train on, none with an anti-diamond",
+                expected="steps of which some must keep their order",
+                remedy="certify other schemas of the source environments, or hold out another environment",
+            )
+        for each in seeds:
+            hashes[f"{fold}/{each}"] = hash_of_order(source, config, plan.run_seed(each))
+    return plan.model_copy(update={"episode_order_hashes": hashes})
+
+
+def versions_of(dataset: Dataset) -> dict[str, dict[str, str]]:
+    """The versions of each environment of a dataset that tell it from others."""
+    return {
+        name: {part: str(dataset.manifest.versions[name].get(part)) for part in COMPARED}
+        for name in dataset.environments
+    }
+
+
+def find_aliases(
+    dataset: Dataset, folds: Sequence[str], also_test: Sequence[Dataset] = ()
+) -> tuple[Alias, ...]:
+    """Every pair of a held-out environment and another one of ``dataset`` that have versions or episodes in common.
+
+    The held-out episodes of the further test sets count too. Audit rows are read for their episodes alone.
+    """
+    versions = versions_of(dataset)
+    sources = {name: _contents(dataset, name) for name in dataset.environments}
+    found = []
+    for fold in folds:
+        held_out = sources[fold].union(*(_contents(other, fold) for other in also_test))
+        found += [
+            Alias(
+                held_out=fold,
+                source=name,
+                same_versions=versions[name] == versions[fold],
+                same_episodes=len(held_out & sources[name]),
+            )
+            for name in dataset.environments
+            if name != fold
+        ]
+    return tuple(one for one in found if one.same_versions or one.same_episodes)
+
+
+def _contents(dataset: Dataset, environment: str) -> frozenset[str]:
+    """The hashes of the environment's episodes without its name and the schema's."""
+    hashes = set()
+    for row in read_audit(dataset, environment):
+        episode = json.loads(row["episode"])
+        hashes.add(json_digest([episode["initial"], episode["operations"]]))
+    return frozenset(hashes)
+
+
+def possible_test_sets(
+    own: Dataset, others: Sequence[Dataset], methods: Sequence[str], folds: Sequence[str]
+) -> tuple[TestSet, ...]:
+    """The datasets as a plan names them, if every method can be scored on every fold of each.
+
+    Raises :class:`RunError` for two of one name, for one that is the plan's own, for a fold that one does not have, and
+    for methods that answer in tokens where there are too many operations.
+    """
+    found: list[TestSet] = []
+    known = {own.manifest.root_hash: own.path}
+    for dataset in others:
+        path, root_hash = dataset.path.resolve(), dataset.manifest.root_hash
+        if root_hash in known:
+            raise RunError(
+                "a test set that is there already",
+                where=str(dataset.path),
+                found=f"root hash {root_hash}, as {known[root_hash]}",
+                expected="other datasets than the plan's own, each one once",
+                remedy="leave it out: the plan's own held-out folds are scored in any case",
+            )
+        if path.name in [one.name for one in found]:
+            raise RunError(
+                "two test sets of one name",
+                where=str(path),
+                found=f"a second {path.name!r}",
+                expected="folders of different names: reports call them so",
+                remedy="rename one, with the files beside it",
+            )
+        if not is_plain_name(path.name) or path.name == OWN:
+            raise RunError(
+                "a test set of an odd name",
+                where=str(path),
+                expected=f"a folder whose name is printable, does not begin with a dot, and is not {OWN!r}",
+                remedy="rename it, with the files beside it",
+            )
+        if missing := [fold for fold in folds if fold not in dataset.environments]:
+            raise RunError(
+                "a test set without an environment that is held out",
+                where=str(dataset.path),
+                found=f"environments {', '.join(dataset.environments)}",
+                expected=", ".join(folds),
+                remedy=f"certify {', '.join(missing)} for it too, or name the folds with --held-out",
+            )
+        require_pointers_interface(dataset, methods)
+        known[root_hash] = dataset.path
+        found.append(TestSet(name=path.name, dataset=str(path), root_hash=root_hash))
+    return tuple(found)
+
+
+def require_readable(manifest: Manifest, num_pointers: int | None, *, where: Path) -> None:
+    """Raise :class:`BackboneError` if a backbone that knows ``num_pointers`` (None: enough) cannot read the records.
+
+    A backbone that knows a number of pointers knows nothing else: it is an embedded one.
+    """
+    if num_pointers is not None and manifest.record_form.is_text:
+        raise BackboneError(
+            "the backbone cannot read: records of steps are text",
+            where=str(where),
+            found=f"records of {manifest.record_form.view}",
+            expected="records of relations",
+            remedy="plan with a language model, such as --backbone smollm2-135m",
+        )
+    most = max(manifest.lengths)
+    needed = manifest.record_form.pool_of(most)
+    if num_pointers is not None and num_pointers < needed:
+        raise BackboneError(
+            "the backbone does not know the pointers of so many operations",
+            where=str(where),
+            found=f"{counted(num_pointers, 'pointer')}",
+            expected=f"{needed}, from which records of {counted(most, 'operation')} draw here",
+            remedy="plan with --backbone embedded-long, or with a language model",
+        )

@@ -1,22 +1,114 @@
 """Require that every run of a plan is trained and scored by the code that was planned, or put it on record.
 
-A plan holds the hash of the source (:mod:`vcrt_train.protocol.source_code`); each finished run and the scores record
-the one that they were made with. Whoever goes on with other code on purpose gives a reason, which the ledger keeps and
-every report shows. Methods and libraries that are not as planned are refused in any case.
+A plan holds one hash for each package whose source files decide its results; each finished run and the scores record
+the ones that they were made with. Of the certifier and of training those files count that make data, score, train and
+evaluate; of an environment's package all do. Reports, the command line and the connections to other libraries decide
+nothing. Whoever goes on with other code on purpose gives a reason, which the ledger keeps and every report shows.
+Methods and libraries that are not as planned are refused in any case. Not covered: environments of others, whose
+versions a dataset states.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import importlib.util
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from vcrt.errors import RunError
+import vcrt
+from vcrt.errors import RunError, UnavailableError
+from vcrt.hashing import json_digest, sha256_hex
+from vcrt.plugins import ENVIRONMENTS, folder_with, known_names, plugins
 from vcrt.printable import counted
 from vcrt.records.ledger import Entry
-from vcrt_train.protocol.experiment import Experiment
-from vcrt_train.protocol.plan import Plan, versions_of_training
-from vcrt_train.protocol.source_code import code_now, in_short
-from vcrt_train.training.methods import method
+
+if TYPE_CHECKING:
+    from vcrt_train.protocol.experiment import Experiment
+    from vcrt_train.protocol.plan import Plan
+
+#: The folders and modules that count, of the packages of which not all do.
+COUNTED = {
+    "vcrt": (
+        *("environments", "certification", "records", "datasets"),
+        *("documents.py", "hashing.py", "limits.py"),
+        *("orders.py", "partial_orders.py", "randomness.py"),
+    ),
+    "vcrt_train": ("policy", "objective", "training", "protocol"),
+}
+_SUFFIXES = (".py", ".lean")
+
+
+def code_of(environments: Iterable[str]) -> dict[str, str]:
+    """The hash of each package that decides an experiment on these environments, by the package's name."""
+    registered, ours = plugins(ENVIRONMENTS), known_names(ENVIRONMENTS)
+    members = {
+        registered[name].module.partition(".")[0]
+        for name in environments
+        if name in registered and name in ours
+    }
+    return code_now({*COUNTED, *members})
+
+
+def code_now(planned: Iterable[str]) -> dict[str, str]:
+    """The hash of each package that was planned, as it is installed now.
+
+    Raises :class:`UnavailableError` for one that is not installed.
+    """
+    return {name: package_hash(name) for name in sorted(planned)}
+
+
+def _in_short(code: object) -> str:
+    """The first characters of a digest over all packages, to tell one code from another."""
+    return json_digest(code)[:12] if isinstance(code, dict) else "not recorded"
+
+
+@cache
+def package_hash(name: str, folder: Path | None = None) -> str:
+    """SHA-256 over the names and texts of a package's files that count, wherever it lies and however lines end.
+
+    A process computes it once, since what it has imported does not change any more.
+    """
+    folder = _folder_of(name) if folder is None else folder
+    files: list[Path] = []
+    for part in COUNTED.get(name, (".",)):
+        place = folder / part
+        files += [place] if place.suffix else [p for p in place.rglob("*") if p.suffix in _SUFFIXES]
+    return json_digest(
+        {path.relative_to(folder).as_posix(): sha256_hex(_text(path)) for path in files}
+    )
+
+
+def _folder_of(name: str) -> Path:
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        where = folder_with(ENVIRONMENTS, name.removeprefix("vcrt_"))
+        raise UnavailableError(
+            "a package that the plan was made with is not installed here",
+            found=f"no package {name}",
+            expected="the packages of the plan's environments",
+            remedy=f"pip install ./{where}" if where else "install it again",
+        )
+    return Path(spec.origin).parent
+
+
+def _text(path: Path) -> bytes:
+    return path.read_bytes().replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
+def versions_of_training() -> dict[str, str]:
+    """The versions of everything that a run's bits depend on besides the machine."""
+    # They take seconds to import, and whoever reads a plan needs none of them.
+    import numpy as np
+    import torch
+    import transformers
+
+    return {
+        "vcrt": vcrt.__version__,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "numpy": np.__version__,
+    }
 
 
 def require_same_code(plan: Plan, *, reason: str | None = None) -> None:
@@ -24,31 +116,51 @@ def require_same_code(plan: Plan, *, reason: str | None = None) -> None:
 
     With a ``reason`` the source may be another.
     """
-    planned: dict[str, Any] = {f"method {name}": row for name, row in plan.definitions.items()}
-    found: dict[str, Any] = {
-        f"method {name}": method(name).definition() for name in plan.definitions
+    from vcrt_train.training.methods import method
+
+    what = "the code is not the one that was planned"
+    versions = versions_of_training()
+    found: dict[str, tuple[Any, Any]] = {
+        **{f"method {n}": (method(n).definition(), row) for n, row in plan.definitions.items()},
+        **{name: (versions.get(name), planned) for name, planned in plan.versions.items()},
     }
-    planned |= plan.versions
-    found |= versions_of_training()
-    for name, expected in planned.items():
-        if found.get(name) != expected:
+    for name, (now, planned) in found.items():
+        if now != planned:
             raise RunError(
-                "the code is not the one that was planned",
+                what,
                 where=name,
-                found=str(found.get(name)),
-                expected=str(expected),
+                found=str(now),
+                expected=str(planned),
                 remedy="go on with the version that the plan was made with, or make a new plan",
             )
-    now = code_now(plan.code)
-    if now != plan.code and not reason:
-        other = [name for name in plan.code if now[name] != plan.code[name]]
+    if not reason:
+        _require_hashes(
+            plan.code,
+            what,
+            "restore the planned source, make a new plan, or go on all the same with --other-code REASON (in Python: "
+            "other_code), which every later report shows",
+        )
+
+
+def require_unchanged_code(expected: Mapping[str, str]) -> None:
+    """Raise :class:`RunError` if this worker process has imported other code than the process that started it."""
+    _require_hashes(
+        expected,
+        "the code changed while it ran",
+        "restore the source and give the same command again; `train` needs --resume",
+    )
+
+
+def _require_hashes(expected: Mapping[str, str], what: str, remedy: str) -> None:
+    now = code_now(expected)
+    other = [name for name in expected if now[name] != expected[name]]
+    if other:
         raise RunError(
-            "the code is not the one that was planned",
+            what,
             where=f"source files of {', '.join(other)}",
             found=", ".join(f"hash {now[name]}" for name in other),
-            expected=", ".join(f"hash {plan.code[name]}" for name in other),
-            remedy="restore the planned source, make a new plan, or go on all the same with --other-code REASON "
-            "(in Python: other_code), which every later report shows",
+            expected=", ".join(f"hash {expected[name]}" for name in other),
+            remedy=remedy,
         )
 
 
@@ -59,28 +171,9 @@ def record_other_code(
     now = code_now(experiment.plan.code)
     if now == experiment.plan.code or not reason:
         return
-    body: dict[str, Any] = {
-        "what": what,
-        "runs": list(runs),
-        "code": now,
-        "reason": reason,
-    }
+    body: dict[str, Any] = {"what": what, "runs": list(runs), "code": now, "reason": reason}
     if body not in [entry.body for entry in experiment.ledger.entries("other-code")]:
         experiment.ledger.append("other-code", body)
-
-
-def require_unchanged_code(expected: Mapping[str, str]) -> None:
-    """Raise :class:`RunError` if this worker process has imported other code than the process that started it."""
-    now = code_now(expected)
-    other = [name for name in expected if now[name] != expected[name]]
-    if other:
-        raise RunError(
-            "the code changed while it ran",
-            where=f"source files of {', '.join(other)}",
-            found=", ".join(f"hash {now[name]}" for name in other),
-            expected=", ".join(f"hash {expected[name]}" for name in other),
-            remedy="restore the source and give the same command again; `train` needs --resume",
-        )
 
 
 def other_code_sentences(experiment: Experiment) -> tuple[str, ...]:
@@ -97,7 +190,7 @@ def other_code_sentences(experiment: Experiment) -> tuple[str, ...]:
             names += [name for name in entry.body.get("runs", []) if name not in names]
     lines = [
         f"{len(names)} of {counted(len(plan.runs), 'run')} trained, in whole or in part, by other code than was "
-        f"planned (source {code}, planned {in_short(plan.code)}): {', '.join(names)}."
+        f"planned (source {code}, planned {_in_short(plan.code)}): {', '.join(names)}."
         f"{_reasons(said, 'train', code)} Differences between methods may come from that."
         for code, names in trained.items()
     ]
@@ -105,7 +198,7 @@ def other_code_sentences(experiment: Experiment) -> tuple[str, ...]:
     if scores and scores[-1].body.get("code") != plan.code:
         code = _code_of(scores[-1])
         lines.append(
-            f"The runs were scored by other code than was planned (source {code}, planned {in_short(plan.code)})."
+            f"The runs were scored by other code than was planned (source {code}, planned {_in_short(plan.code)})."
             f"{_reasons(said, 'evaluate', code)}"
         )
     return tuple(lines)
@@ -117,12 +210,13 @@ def report_sentences(plan: Plan) -> tuple[str, ...]:
     if now == plan.code:
         return ()
     return (
-        f"This report was made by other code than was planned (source {in_short(now)}, planned {in_short(plan.code)}).",
+        "This report was made by other code than was planned "
+        f"(source {_in_short(now)}, planned {_in_short(plan.code)}).",
     )
 
 
 def _code_of(entry: Entry) -> str:
-    return in_short(entry.body.get("code"))
+    return _in_short(entry.body.get("code"))
 
 
 def _reasons(said: Sequence[Entry], what: str, code: str) -> str:

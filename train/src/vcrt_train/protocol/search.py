@@ -11,13 +11,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-from pydantic import BaseModel, ConfigDict
+from typing import Any, cast
 
 from vcrt.documents import read_limited, strict_json
 from vcrt.errors import ConfigError, RunError, UnknownNameError
-from vcrt.forms import in_a_line
+from vcrt.forms import ClosedModel, in_a_line
 from vcrt.hashing import Json, json_digest
 from vcrt.printable import counted
 from vcrt.randomness import generator
@@ -26,11 +24,9 @@ from vcrt_train.config import (
     DEFAULTS,
     EMBEDDED_LEARNING_RATE,
     WITHOUT_EFFECT,
-    ObjectiveConfig,
     RunConfig,
 )
 from vcrt_train.policy.reference import BackboneReference
-from vcrt_train.training.methods import method
 
 FORMAT = "vcrt-search/7"
 SEARCH_FILE = "search.json"
@@ -47,10 +43,8 @@ RANGES: Mapping[str, tuple[float, float]] = {
 }
 
 
-class Trial(BaseModel):
+class Trial(ClosedModel):
     """One method trained on one fold's source items with one choice of settings, and how it fared on others of them."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     method: str
     held_out: str
@@ -64,10 +58,8 @@ class Trial(BaseModel):
     diverged: bool = False
 
 
-class SearchCheck(BaseModel):
+class SearchCheck(ClosedModel):
     """What of a search was run again and came out the same: how many trials, and how many of them were chosen ones."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     trials: int
     chosen: int
@@ -80,10 +72,8 @@ class SearchCheck(BaseModel):
         )
 
 
-class Search(BaseModel):
+class Search(ClosedModel):
     """All trials of a search, with everything that they depend on."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     format: str
     root_hash: str
@@ -147,6 +137,8 @@ class Search(BaseModel):
 
         Left out is what is searched, and the number of updates: runs may be longer than trials, as the plan then says.
         """
+        from vcrt_train.training.methods import method
+
         expected, found = (
             {
                 f"{section}.{key}": value
@@ -239,13 +231,10 @@ def settings_of_trial(
     (:class:`scipy.stats.qmc.Halton`).
     """
     if number == 0:
-        objective = ObjectiveConfig()
-        return {
-            "optimiser.learning_rate": learning_rate,
-            "objective.alpha": objective.alpha,
-            "objective.margin": objective.margin,
-            "objective.mu": objective.mu,
+        defaults = {
+            name: cast(float, DEFAULTS.value(name)) for name in RANGES if name != LEARNING_RATE
         }
+        return {LEARNING_RATE: learning_rate, **defaults}
     # Half a second to import, and of use in a search alone.
     from scipy.stats import qmc
 

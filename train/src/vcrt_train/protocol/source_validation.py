@@ -2,21 +2,28 @@
 
 Rewards and orbit masses of a log are of prompts that were trained on; what shows a destroyed policy is greedy orders of
 source items that are set aside. Nothing is drawn from the run's generators and no weight is touched, so that a run
-comes to the same bits without it. Not covered: when it is measured (:func:`vcrt_train.training.run.train_run`), and
-results, which are the report's, on all items that are set aside.
+comes to the same bits without it. How runs stand is told while they are trained and scored: pass rates with an
+interval, beside chance. Not covered: when it is measured (:func:`vcrt_train.training.run.train_run`), and results,
+which are the report's, on all items that are set aside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
+from typing import NamedTuple
 
 import torch
 
 from vcrt.hashing import Json
+from vcrt.printable import counted
+from vcrt.progress import tell
 from vcrt.randomness import generator
 from vcrt.records.dataset import Item
+from vcrt.records.manifest import Manifest, legal_share
 from vcrt_train.config import RunConfig, ScheduleConfig
 from vcrt_train.policy.backbone import Backbone
 from vcrt_train.policy.prompts import unwrapped
@@ -25,6 +32,7 @@ from vcrt_train.protocol.statistics import proportion_interval
 from vcrt_train.training.items import EncodedItem, encode_items
 from vcrt_train.training.methods import Method
 from vcrt_train.training.process_group import ALONE, ProcessGroup
+from vcrt_train.training.update import UpdateMetrics
 
 #: The most items of one validation: at a rate of 50%, the 95% interval is then 13 points to either side.
 MOST_ITEMS = 64
@@ -50,8 +58,7 @@ RATE, LOW, HIGH, FROZEN, FLAGGED = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Validated:
+class Validated(NamedTuple):
     """One validation as a log has it: shares of the items that pass, and whether the run is flagged by then."""
 
     update: int
@@ -61,16 +68,9 @@ class Validated:
     frozen: float
     flagged: bool
 
-    @property
-    def is_below(self) -> bool:
-        """Whether the whole interval lies below the frozen backbone's rate."""
-        return self.high < self.frozen
-
     def in_words(self) -> str:
         """``at update 150, 12% [6, 20] of the source items set aside against the frozen backbone's 50%``."""
-        rate, low, high, frozen = (
-            f"{100 * one:.0f}" for one in (self.rate, self.low, self.high, self.frozen)
-        )
+        rate, low, high, frozen = (f"{100 * share:.0f}" for share in self[1:5])
         return (
             f"at update {self.update}, {rate}% [{low}, {high}] of the source items set aside against the frozen "
             f"backbone's {frozen}%"
@@ -85,16 +85,7 @@ def validations(log: Iterable[Mapping[str, Json]]) -> list[Validated]:
         numbers = [one for one in values if isinstance(one, int | float) and isfinite(one)]
         if len(numbers) == len(values):
             update, rate, low, high, frozen, flagged = numbers
-            found.append(
-                Validated(
-                    update=int(update),
-                    rate=rate,
-                    low=low,
-                    high=high,
-                    frozen=frozen,
-                    flagged=bool(flagged),
-                )
-            )
+            found.append(Validated(int(update), rate, low, high, frozen, bool(flagged)))
     return found
 
 
@@ -124,14 +115,12 @@ def stratified(items: Sequence[Item], limit: int, seed: int) -> list[Item]:
     of: dict[str, list[Item]] = {}
     for item in items:
         of.setdefault(item.environment, []).append(item)
-    draws = {
-        name: generator(seed, "source validation", name).permutation(len(some))
-        for name, some in of.items()
-    }
     in_turn = sorted(
         (place, name, int(index))
-        for name, draw in draws.items()
-        for place, index in enumerate(draw)
+        for name, some in of.items()
+        for place, index in enumerate(
+            generator(seed, "source validation", name).permutation(len(some))
+        )
     )
     return [of[name][index] for _, name, index in in_turn[:limit]]
 
@@ -178,7 +167,7 @@ class SourceValidation:
         low, high = proportion_interval(round(rate * len(self.items)), len(self.items))
         found = {RATE: rate, LOW: low, HIGH: high, FROZEN: self.frozen, FLAGGED: 0.0}
         last = validations([*log, {"update": update, **found}])[-IN_A_ROW:]
-        is_long_below = len(last) == IN_A_ROW and all(one.is_below for one in last)
+        is_long_below = len(last) == IN_A_ROW and all(one.high < one.frozen for one in last)
         return {**found, FLAGGED: float(is_long_below or flagged_at(log) is not None)}
 
     def pass_rate(self, model: CausalModel) -> float:
@@ -206,11 +195,105 @@ class SourceValidation:
         found, flag = validations(log), flagged_at(log)
         if not found:
             return {}
-        last = found[-1]
-        value: dict[str, Json] = {
-            "items": len(self.items),
-            "frozen": last.frozen,
-            "last": last.rate,
-            "flagged_at": None if flag is None else flag.update,
+        return {
+            "source_validation": {
+                "items": len(self.items),
+                "frozen": found[-1].frozen,
+                "last": found[-1].rate,
+                "flagged_at": None if flag is None else flag.update,
+            }
         }
-        return {"source_validation": value}
+
+
+#: Updates at the end of a run's log that its reward is the mean of.
+RECENT = 50
+#: Seconds between two words on a run's course.
+TOLD_EVERY_S = 30.0
+#: What to do about a run that is at chance.
+AT_CHANCE = (
+    "An evaluation opens what was held out once, and would show no more. More certified episodes help, then more "
+    "--updates: docs/train.md says what to expect at which size."
+)
+
+
+def chance_of(manifest: Manifest, environments: Collection[str]) -> float | None:
+    """The pass rate of a random order on some environments' items: legal orders over all; None if not counted."""
+    counts = [one for name in environments for one in manifest.counts[name].values()]
+    return legal_share((one.legal_orders, one.orders) for one in counts)
+
+
+def is_at_chance(rate: float, num_items: int, chance: float | None) -> bool:
+    """Whether the 95% interval over ``num_items`` items includes the pass rate of a random order, or lies below it."""
+    return (
+        chance is not None and proportion_interval(round(rate * num_items), num_items)[0] <= chance
+    )
+
+
+def standing(what: str, rate: float, num_items: int, chance: float | None) -> str:
+    """``what 61% [51, 71] over 100 items, better than chance (50%)``."""
+    low, high = proportion_interval(round(rate * num_items), num_items)
+    text = f"{what} {100 * rate:.0f}% [{100 * low:.0f}, {100 * high:.0f}] over {counted(num_items, 'item')}"
+    if chance is None:
+        return text
+    verdict = "better than"
+    if is_at_chance(rate, num_items, chance):
+        verdict = "below" if high < chance else "not to be told from"
+    return f"{text}, {verdict} chance ({100 * chance:.3g}%)"
+
+
+@dataclass(kw_only=True, slots=True)
+class Course:
+    """Tells every now and then, and at a run's end, what share of the orders that training draws passes.
+
+    Every validation is told, and when it flags the run.
+    """
+
+    run: str
+    num_updates: int
+    num_items: int
+    prompts: int
+    chance: float | None
+    #: Items of a validation.
+    num_validated: int
+    was_flagged: bool = False
+    told: float = field(default_factory=time.monotonic)
+    recent: deque[UpdateMetrics] = field(default_factory=lambda: deque(maxlen=RECENT))
+
+    def note(self, metrics: UpdateMetrics) -> None:
+        """Take note of an update, and tell how the run stands if it is time to."""
+        self.recent.append(metrics)
+        self._tell_validation(metrics)
+        is_last = metrics.update == self.num_updates
+        if not is_last and time.monotonic() - self.told < TOLD_EVERY_S:
+            return
+        self.told = time.monotonic()
+        count = len(self.recent)
+        reward, mass = (
+            sum(getattr(one, name) for one in self.recent) / count
+            for name in ("mean_reward", "orbit_mass")
+        )
+        # A source item that was drawn twice is one item.
+        items = min(count * self.prompts, self.num_items)
+        told = standing(
+            f"{self.run} after update {metrics.update} of {self.num_updates}: reward (orders drawn in the last "
+            f"{counted(count, 'update')} that pass)",
+            reward,
+            items,
+            self.chance,
+        )
+        tell(f"{told}; orbit mass {mass:.2f}, both before the steps on those prompts")
+
+    def tell_pass_rate(self, update: int, rate: float, frozen: float | None = None) -> None:
+        """Tell what share of the source items set aside passes after ``update``; warn if it is at chance at the end."""
+        what = f"{self.run} after update {update} of {self.num_updates}: source items set aside that pass"
+        told = standing(what, rate, self.num_validated, self.chance)
+        tell(told if frozen is None else f"{told}; the frozen backbone {100 * frozen:.0f}%")
+        if update == self.num_updates and is_at_chance(rate, self.num_validated, self.chance):
+            tell(f"warning: {self.run} is not to be told from chance. {AT_CHANCE}")
+
+    def _tell_validation(self, metrics: UpdateMetrics) -> None:
+        for found in validations([metrics.to_json()]):
+            self.tell_pass_rate(found.update, found.rate, found.frozen)
+            if found.flagged and not self.was_flagged:
+                self.was_flagged = True
+                tell(f"warning: {self.run} is flagged: {found.in_words()}. {FLAGGED_REMEDY}")

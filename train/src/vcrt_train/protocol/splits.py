@@ -6,8 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vcrt.hashing import json_digest
 from vcrt.randomness import generator
 from vcrt.records.dataset import Dataset, Item, load_items
+from vcrt_train.config import RunConfig
+from vcrt_train.training.run import episode_order, num_draws
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,13 @@ def source_split(
         training.extend(item for item in items if item.source not in aside)
         retention.extend(item for item in items if item.source in aside)
     return SourceSplit(tuple(training), tuple(retention))
+
+
+def hash_of_order(source: SourceSplit, config: RunConfig, run_seed: int) -> str:
+    """The hash of the episodes that a run trains on, in the order in which it draws them."""
+    identities = [item.episode_id for item in source.training]
+    order = episode_order(len(identities), num_draws(config), run_seed)
+    return json_digest([identities[i] for i in order])
 
 
 def set_aside(source_of_item: Sequence[str], retention_share: float, seed: int) -> frozenset[str]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from secrets import randbits
 from tempfile import TemporaryDirectory
@@ -39,8 +40,8 @@ from vcrt_train.policy.backbone import device_of, load_backbone
 from vcrt_train.policy.reference import BackboneReference
 from vcrt_train.policy.scoring import CausalModel
 from vcrt_train.protocol.evaluation import encoded, greedy_passes
-from vcrt_train.protocol.plan import require_names, versions_of_training
-from vcrt_train.protocol.same_code import require_unchanged_code
+from vcrt_train.protocol.plan import require_names
+from vcrt_train.protocol.same_code import code_of, require_unchanged_code, versions_of_training
 from vcrt_train.protocol.scoring_check import check_scoring
 from vcrt_train.protocol.search import (
     FORMAT,
@@ -57,7 +58,6 @@ from vcrt_train.protocol.search import (
     shared_settings,
     write_search,
 )
-from vcrt_train.protocol.source_code import code_of
 from vcrt_train.protocol.splits import source_split, split_sources
 from vcrt_train.training.methods import method
 from vcrt_train.training.orbit_masses import orbit_log_masses
@@ -190,13 +190,9 @@ def check_search(
     search.require_same_training(config, search.methods)
     chosen = [search.best(name, fold) for name in search.methods for fold in search.held_out]
     draw = np.random.default_rng(randbits(128))
-    best, others = (
-        [some[i] for i in draw.permutation(len(some))]
-        for some in (
-            [trial for trial in search.trials if trial in chosen],
-            [trial for trial in search.trials if trial not in chosen],
-        )
-    )
+    drawn = [search.trials[i] for i in draw.permutation(len(search.trials))]
+    best = [trial for trial in drawn if trial in chosen]
+    others = [trial for trial in drawn if trial not in chosen]
     half = max(-(-number // 2), number - len(others))
     sample = [*best[:half], *others[: max(number - half, 0)]]
     config = config.override(of_length(search.num_updates))
@@ -278,12 +274,8 @@ def _run_all(
 
 def _checked_once(work: Sequence[_TrialJob]) -> list[tuple[_TrialJob, bool]]:
     """Which trials check scoring: the first of each method and fold, as all of one begin with one model and records."""
-    seen = set[tuple[str, str]]()
-    pairs = []
-    for job in work:
-        pairs.append((job, (job.method, job.held_out) not in seen))
-        seen.add((job.method, job.held_out))
-    return pairs
+    first = {(job.method, job.held_out): job for job in reversed(work)}
+    return [(job, first[job.method, job.held_out] is job) for job in work]
 
 
 def _file_name(job: _TrialJob) -> str:
@@ -328,39 +320,34 @@ def _run_trial(asked: tuple[_TrialJob, bool]) -> Trial:
                 remedy="restore it, and give the same command again",
             )
     training, validation = _split(dataset, job)
-    chosen = method(job.method)
-
-    backend = job.config.model.scoring
+    chosen, backend = method(job.method), job.config.model.scoring
 
     def check(model: CausalModel) -> None:
-        if not checks:
-            return
-        records = [item.supervised.record for item in training]
-        check_scoring(model, backbone.encode, records, chosen, backend=backend, seed=job.seed)
+        if checks:
+            records = [item.supervised.record for item in training]
+            check_scoring(model, backbone.encode, records, chosen, backend=backend, seed=job.seed)
 
-    trial = Trial(
+    trial = partial(
+        Trial,
         method=job.method,
         held_out=job.held_out,
         number=job.number,
         settings=settings_of_trial(job.seed, job.number, job.base_rate),
-        pass_rate=0.0,
-        orbit_mass=0.0,
-        diverged=True,
     )
-    with TemporaryDirectory() as directory, suppress(DivergedError):
-        train_run(
-            job.config,
-            chosen,
-            backbone,
-            [item.supervised for item in training],
-            Path(directory) / "run",
-            seed=derive_seed(job.seed, "search run"),
-            encode_seed=job.seed,
-            check=check,
-        )
-        trial = trial.model_copy(update={"diverged": False})
-    if trial.diverged:
-        return trial
+    try:
+        with TemporaryDirectory() as directory:
+            train_run(
+                job.config,
+                chosen,
+                backbone,
+                [item.supervised for item in training],
+                Path(directory) / "run",
+                seed=derive_seed(job.seed, "search run"),
+                encode_seed=job.seed,
+                check=check,
+            )
+    except DivergedError:
+        return trial(pass_rate=0.0, orbit_mass=0.0, diverged=True)
     items = encoded(backbone, validation, chosen, job.seed)
     passes = greedy_passes(backbone.model, validation, items, chosen, backend=backend)
     masses = orbit_log_masses(
@@ -371,11 +358,10 @@ def _run_trial(asked: tuple[_TrialJob, bool]) -> Trial:
         seed=job.seed,
         backend=backend,
     ).exp()
-    scores = {
-        "pass_rate": passes.count("1") / len(passes),
-        "orbit_mass": round(float(masses.double().mean()), 6),
-    }
-    return trial.model_copy(update=scores)
+    return trial(
+        pass_rate=passes.count("1") / len(passes),
+        orbit_mass=round(float(masses.double().mean()), 6),
+    )
 
 
 def _split(dataset: Dataset, job: _TrialJob) -> tuple[tuple[Item, ...], tuple[Item, ...]]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from vcrt.printable import counted, listed
 from vcrt.randomness import derive_seed
 from vcrt.words.evidence_words import is_sampled
-from vcrt_train.protocol.further_sets import OWN
+from vcrt_train.protocol.plan import OWN
 from vcrt_train.report.analysis import Analysis, analyse
 from vcrt_train.report.contents import ReportContents
 from vcrt_train.report.table import Cell, Table

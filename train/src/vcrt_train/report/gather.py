@@ -15,16 +15,18 @@ from vcrt_train.protocol.experiment import (
     planned_search,
     planned_test_sets,
 )
-from vcrt_train.protocol.openings import openings, other_openings, unshared_openings
 from vcrt_train.protocol.plan import Plan
 from vcrt_train.protocol.same_code import other_code_sentences, report_sentences
 from vcrt_train.protocol.scores import (
     FROZEN_AS,
     FoldPasses,
     TestSetPasses,
+    openings,
+    other_openings,
     passes_array,
     read_metrics,
     read_scores,
+    unshared_openings,
     view_of,
 )
 from vcrt_train.protocol.splits import set_aside

@@ -289,22 +289,22 @@ def data_sentences(contents: ReportContents) -> list[str]:
         fate = f"{counted(excluded, 'was', 'were')} excluded ({share}): {listed(parts)}"
     else:
         fate = "none was excluded"
+    again = contents.agreement["replays"] - contents.agreement["agreed"]
+    replays = counted(contents.agreement["replays"], "replay")
     return [
         f"Of {counted(candidates, 'candidate')}, {counted(episodes, 'was', 'were')} frozen; {fate}.",
         *evidence_sentences(contents.dataset["counts"]),
-        _disagreement(contents),
+        f"{_second_opinions(contents)}; {again:,} of {replays} in fresh processes disagreed.",
     ]
 
 
-def _disagreement(contents: ReportContents) -> str:
+def _second_opinions(contents: ReportContents) -> str:
     checks = inner_values(contents.dataset["conformance"])
     checked = sum(counts["checked"] for counts in checks)
-    disagreed = checked - sum(counts["agreed"] for counts in checks)
-    again = contents.agreement["replays"] - contents.agreement["agreed"]
-    replayed = f"{again:,} of {counted(contents.agreement['replays'], 'replay')} in fresh processes"
     if not checked:
-        return f"No second checker was asked; {replayed} disagreed."
+        return "No second checker was asked"
+    disagreed = checked - sum(counts["agreed"] for counts in checks)
     return (
         f"Second checkers disagreed in {disagreed:,} of {counted(checked, 'comparison')} "
-        f"({100 * disagreed / checked:.4f}%); {replayed} disagreed."
+        f"({100 * disagreed / checked:.4f}%)"
     )

@@ -18,12 +18,11 @@ from vcrt.records.audit import certified_from_row
 from vcrt.records.dataset import load_items, open_dataset, read_audit
 from vcrt_train.policy.backbone import load_backbone
 from vcrt_train.policy.reference import BackboneReference
-from vcrt_train.protocol.decision import load_policy
+from vcrt_train.protocol.decision import load_policy, read_many
 from vcrt_train.protocol.evaluation import encoded, evaluate
 from vcrt_train.protocol.experiment import create_experiment
-from vcrt_train.protocol.many_operations import read_many
-from vcrt_train.protocol.plan import make_plan
 from vcrt_train.protocol.planned_training import train
+from vcrt_train.protocol.planning import make_plan
 from vcrt_train.protocol.scores import read_scores
 from vcrt_train.report.explorer import gather_explorer
 from vcrt_train.report.explorer.explorer_page import page_json

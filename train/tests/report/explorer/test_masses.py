@@ -24,10 +24,9 @@ from vcrt_train.policy.scoring import score_orders
 from vcrt_train.protocol.decision import load_policy
 from vcrt_train.protocol.evaluation import encoded, evaluate
 from vcrt_train.protocol.experiment import create_experiment, load_sources, open_experiment
-from vcrt_train.protocol.openings import openings
-from vcrt_train.protocol.plan import make_plan
 from vcrt_train.protocol.planned_training import train
-from vcrt_train.protocol.scores import FROZEN_AS
+from vcrt_train.protocol.planning import make_plan
+from vcrt_train.protocol.scores import FROZEN_AS, openings
 from vcrt_train.report.explorer import gather_explorer, masses
 from vcrt_train.report.explorer.explorer_page import page_json
 from vcrt_train.training.methods import method
