@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from proofwriter_support import negates_itself, rule, small_theories, theory
 from vcrt.errors import UnavailableError, VerifierFailure
 from vcrt_proofwriter import clingo_engine
-from vcrt_proofwriter.clingo_engine import clingo_answers, clingo_model, clingo_version
+from vcrt_proofwriter.clingo_engine import clingo_answers, clingo_version
 from vcrt_proofwriter.environment import ProofWriterEnvironment
 from vcrt_proofwriter.theory import Atom, Theory
 
@@ -19,7 +19,7 @@ RED, BIG, CALM = (Atom("Bob", "is", what) for what in ("red", "big", "calm"))
 def test_model_of_names_that_are_not_identifiers() -> None:
     odd = Atom("Ünal & Söhne", "is not like", "a; b.", "-")
     world = theory("OWA", [odd], [rule(odd, Atom("'x' %", "is", "+"))])
-    assert clingo_model(world) == {odd.text, Atom("'x' %", "is", "+").text}
+    assert clingo_answers(world).model == {odd.text, Atom("'x' %", "is", "+").text}
 
 
 def test_run_judges_absence_at_each_moment() -> None:
@@ -50,7 +50,7 @@ def test_no_or_two_models_are_a_failure(names: tuple[str, ...]) -> None:
         for i in range(len(names))
     ]
     with pytest.raises(VerifierFailure, match="one stable model"):
-        clingo_model(theory("CWA", [], rules))
+        clingo_answers(theory("CWA", [], rules))
 
 
 def test_version_in_use_is_reported() -> None:
@@ -66,7 +66,10 @@ def test_version_in_use_is_reported() -> None:
 @pytest.mark.parametrize("version", ["5.7.1", "6.0.0", "4.9", "10.0", "unknown"])
 def test_other_versions_are_refused(monkeypatch, version: str) -> None:
     monkeypatch.setattr(metadata, "version", lambda name: version)
-    for call in (ProofWriterEnvironment().versions, lambda: clingo_model(theory("CWA", [], []))):
+    for call in (
+        ProofWriterEnvironment().versions,
+        lambda: clingo_answers(theory("CWA", [], [])).model,
+    ):
         with pytest.raises(UnavailableError) as caught:
             call()
         assert version in (caught.value.found or "")
@@ -92,10 +95,10 @@ def test_missing_package(monkeypatch) -> None:
 def test_package_that_does_not_import(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "clingo", None)
     with pytest.raises(UnavailableError, match="does not import"):
-        clingo_model(theory("CWA", [], []))
+        clingo_answers(theory("CWA", [], [])).model
 
 
 def test_solver_error_is_a_failure_not_a_verdict(monkeypatch) -> None:
     monkeypatch.setattr(clingo_engine, "program_of", lambda given, runs: "this is no program")
     with pytest.raises(VerifierFailure, match="clingo broke"):
-        clingo_model(theory("CWA", [], []))
+        clingo_answers(theory("CWA", [], [])).model

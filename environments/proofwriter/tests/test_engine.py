@@ -5,7 +5,7 @@ from hypothesis import given, settings
 
 from proofwriter_support import negates_itself, rule, small_theories, stable_models, theory
 from vcrt.errors import MalformedInputError
-from vcrt_proofwriter.clingo_engine import clingo_model
+from vcrt_proofwriter.clingo_engine import clingo_answers
 from vcrt_proofwriter.engine import Answer, holding, truth
 from vcrt_proofwriter.theory import Atom, Theory
 
@@ -44,7 +44,7 @@ def test_clingo_agrees_with_the_engine(given_theory: Theory) -> None:
         ours = holding(given_theory)
     except MalformedInputError:
         return
-    assert ours == clingo_model(given_theory)
+    assert ours == clingo_answers(given_theory).model
 
 
 def test_open_world_answers() -> None:

@@ -24,7 +24,7 @@ from vcrt.environments.contract import (
 from vcrt.errors import MalformedInputError, UnknownNameError
 from vcrt.hashing import canonical_json
 from vcrt_proofwriter import engine, operations
-from vcrt_proofwriter.clingo_engine import clingo_model
+from vcrt_proofwriter.clingo_engine import clingo_answers
 from vcrt_proofwriter.environment import CACHE_SIZE, ProofWriterEnvironment
 from vcrt_proofwriter.files import parse_atom
 from vcrt_proofwriter.operations import GROUND, SWEEP, operation_of
@@ -108,7 +108,7 @@ def test_every_sampled_episode_certifies_with_one_anti_diamond(env, schema) -> N
 def test_only_legal_orders_end_in_all_that_the_steps_can_soundly_derive(env, schema) -> None:
     for seed in range(25):
         episode = sampled(schema, seed)
-        holds = clingo_model(theory_from_json(episode.initial))
+        holds = clingo_answers(theory_from_json(episode.initial)).model
         legal = legal_orders(env, episode)
         ends = {}
         for order in ORDERS:

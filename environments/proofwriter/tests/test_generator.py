@@ -6,14 +6,12 @@ import pytest
 
 from vcrt.errors import MalformedInputError
 from vcrt.randomness import generator
-from vcrt_proofwriter.draws import Draws
-from vcrt_proofwriter.english import parse_theory
+from vcrt_proofwriter.english import parse_theory, theory_text
 from vcrt_proofwriter.environment import ProofWriterEnvironment
 from vcrt_proofwriter.generator import plant
 from vcrt_proofwriter.search import SCHEMAS, is_pair, search_space
-from vcrt_proofwriter.sentences import theory_text
 from vcrt_proofwriter.theory import theory_from_json
-from vcrt_proofwriter.vocabulary import ANIMALS, ATTRIBUTES, PEOPLE, VERBS
+from vcrt_proofwriter.vocabulary import ANIMALS, ATTRIBUTES, PEOPLE, VERBS, Draws
 
 
 def planted(schema, seed):

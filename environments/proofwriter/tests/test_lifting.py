@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 from itertools import combinations, islice
@@ -10,11 +11,11 @@ from proofwriter_support import data_file
 from vcrt.certification.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
 from vcrt.certification.replay import replay_exhaustively
 from vcrt.environments.contract import Provenance
-from vcrt.errors import UnknownNameError
-from vcrt_proofwriter import lifting
+from vcrt_proofwriter import lift
+from vcrt_proofwriter.english import theory_text
 from vcrt_proofwriter.environment import ProofWriterEnvironment
-from vcrt_proofwriter.files import LabelledTheory, Refused, read_theories
-from vcrt_proofwriter.lifting import LiftedTheory, lift_theories
+from vcrt_proofwriter.files import LabelledTheory, Refused, read_rows, read_theories
+from vcrt_proofwriter.lift import LiftedTheory, lift_theories
 from vcrt_proofwriter.search import (
     BINDING_SWEEP,
     NAF_SWEEP,
@@ -24,7 +25,6 @@ from vcrt_proofwriter.search import (
     operations_of,
     search_space,
 )
-from vcrt_proofwriter.sentences import theory_text
 from vcrt_proofwriter.theory import Theory, theory_from_json
 
 ENGLISH = "proofwriter_owa_d5_english.jsonl"
@@ -51,10 +51,24 @@ def english_file(tmp_path, lines, name="theories.jsonl"):
     return path
 
 
-def lifted(sources, **options) -> list[LiftedTheory]:
-    found = list(lift_theories(sources, **options))
+def rows_of(sources):
+    for source in sources:
+        if isinstance(source, LabelledTheory):
+            yield "theories", source
+        else:
+            yield from ((source.name, row) for row in read_rows(source))
+
+
+def lifted(sources, schemas=None, limit=None) -> list[LiftedTheory]:
+    """The lifted theories, with the episodes of some schemas."""
+    found = list(lift_theories(rows_of(sources), limit))
     assert all(isinstance(item, LiftedTheory) for item in found), found
-    return found
+    if schemas is None:
+        return found
+    return [
+        dataclasses.replace(item, episodes=tuple(e for e in item.episodes if e.schema in schemas))
+        for item in found
+    ]
 
 
 def labelled(theory: Theory, identity: str = "t") -> LabelledTheory:
@@ -242,7 +256,7 @@ def test_a_limit_takes_the_first_of_all(env) -> None:
 
 
 def test_episodes_whose_hashes_collide_get_other_seeds(env, monkeypatch) -> None:
-    monkeypatch.setattr(lifting, "_SEEDS", 50)
+    monkeypatch.setattr(lift, "_SEEDS", 50)
     theories = [labelled(sampled_theory(env, "naf_sweep", s), str(s)) for s in range(25)]
     episodes = [
         e for item in lifted(theories, schemas=[NAF_SWEEP.name], limit=1) for e in item.episodes
@@ -250,18 +264,6 @@ def test_episodes_whose_hashes_collide_get_other_seeds(env, monkeypatch) -> None
     assert len(episodes) == 25
     assert len({e.episode_id for e in episodes}) == 25
     assert max(e.provenance.seed for e in episodes) < 50
-
-
-def test_an_unknown_schema_is_refused_at_once() -> None:
-    with pytest.raises(UnknownNameError, match="did you mean 'naf_sweep'"):
-        lift_theories([], schemas=["naf_swep"])
-
-
-@pytest.mark.parametrize("num_operations", [2, 3, 5])
-def test_other_numbers_of_operations(env, num_operations) -> None:
-    theory = labelled(sampled_theory(env, "attribute_chain", 5))
-    (item,) = lifted([theory], num_operations=num_operations, limit=3)
-    assert {episode.num_operations for episode in item.episodes} == {num_operations}
 
 
 # --- what cannot be used --------------------------------------------------------------------------
@@ -289,7 +291,7 @@ def test_lines_that_cannot_be_used_are_reported_and_stop_nothing(env, tmp_path) 
             english_row("A-CWA-7", other),
         ],
     )
-    found = list(lift_theories([path, tmp_path / "absent.jsonl"]))
+    found = list(lift_theories(rows_of([path, tmp_path / "absent.jsonl"])))
     reasons = {
         item.where: (item.id, item.error.what) for item in found if isinstance(item, Refused)
     }

@@ -15,7 +15,7 @@ from vcrt_proofwriter import answers
 from vcrt_proofwriter.answers import theories
 from vcrt_proofwriter.command import print_answers
 from vcrt_proofwriter.engine import holding, truth
-from vcrt_proofwriter.english import parse_question, parse_theory
+from vcrt_proofwriter.english import parse_question, parse_theory, theory_text
 from vcrt_proofwriter.files import (
     LabelledTheory,
     Refused,
@@ -25,7 +25,6 @@ from vcrt_proofwriter.files import (
     read_rows,
     read_theories,
 )
-from vcrt_proofwriter.sentences import theory_text
 from vcrt_proofwriter.theory import Atom, Rule, Theory
 
 ENGLISH = "proofwriter_owa_d5_english.jsonl"
@@ -38,8 +37,8 @@ def num_right(labelled: LabelledTheory, facts: frozenset[str]) -> int:
     )
 
 
-def parsed(row: dict, where: str = "text", assumption=None) -> LabelledTheory:
-    read = read_row(json.dumps(row), where, assumption=assumption)
+def parsed(row: dict, where: str = "text") -> LabelledTheory:
+    read = read_row(json.dumps(row), where)
     if isinstance(read, Refused):
         assert read.where == where
         assert read.id == (row.get("id") if isinstance(row.get("id"), str) else None)
@@ -293,12 +292,6 @@ def test_malformed_structured_row(path, value, says) -> None:
     assert (caught.value.where or "").startswith("f, line 7")
 
 
-def test_given_assumption_replaces_the_id() -> None:
-    row = parsed(GOOD_STRUCTURED, assumption="OWA")
-    assert row.theory.assumption == "OWA"
-    assert row.theory.rules[0].conditions[0].polarity == "-"
-
-
 @pytest.mark.parametrize(
     ("line", "says"),
     [
@@ -485,7 +478,7 @@ def test_any_text_is_a_theory_or_malformed(text: str, assumption) -> None:
     )
 )
 def test_any_json_is_a_row_or_malformed(value) -> None:
-    read = read_row(json.dumps(value), "text", assumption="OWA")
+    read = read_row(json.dumps(value), "text")
     assert isinstance(read, (LabelledTheory, Refused))
 
 

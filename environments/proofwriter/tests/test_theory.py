@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from proofwriter_support import rule, small_theories, theory
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import canonical_json
-from vcrt_proofwriter.english import parse_theory
-from vcrt_proofwriter.sentences import base_form, theory_text, third_person
+from vcrt_proofwriter.english import base_form, parse_theory, theory_text, third_person
 from vcrt_proofwriter.theory import (
     Atom,
     Rule,

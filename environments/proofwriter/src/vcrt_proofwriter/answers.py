@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vcrt.errors import MalformedInputError, VcrtError
-from vcrt_proofwriter.clingo_engine import clingo_model
+from vcrt_proofwriter.clingo_engine import clingo_answers
 from vcrt_proofwriter.engine import Facts, holding, truth
 from vcrt_proofwriter.files import LabelledTheory, read_theories
 
@@ -55,16 +55,16 @@ def _answers(file: Path) -> Answers:
             ours = holding(item.theory)
         except MalformedInputError as error:
             raise error.within(item.where) from error
-        theirs = clingo_model(item.theory)
+        theirs = clingo_answers(item.theory).model
         found.num_theories += 1
         found.num_equal += ours == theirs
         found.num_questions += len(item.questions)
-        found.num_right += num_as_labelled(item, ours)
-        found.num_right_by_clingo += num_as_labelled(item, theirs)
+        found.num_right += _num_as_labelled(item, ours)
+        found.num_right_by_clingo += _num_as_labelled(item, theirs)
     return found
 
 
-def num_as_labelled(item: LabelledTheory, facts: Facts) -> int:
+def _num_as_labelled(item: LabelledTheory, facts: Facts) -> int:
     """How many of a theory's questions have their gold answer where these facts hold."""
     return sum(
         truth(question.atom, facts, item.theory.assumption) == question.answer

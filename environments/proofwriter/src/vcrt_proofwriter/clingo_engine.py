@@ -91,11 +91,6 @@ def clingo_answers(theory: Theory, runs: Sequence[Sequence[ClingoStep]] = ()) ->
     )
 
 
-def clingo_model(theory: Theory) -> Facts:
-    """The one stable model of a stratified theory; raises as :func:`clingo_answers` does."""
-    return clingo_answers(theory).model
-
-
 def program_of(theory: Theory, runs: Sequence[Sequence[ClingoStep]]) -> str:
     """The theory over ``holds/4``, and each run over ``holds/6`` with its number and moment (0: the start) before."""
     lines = [f"entity({_term(entity)})." for entity in theory.entities()]

@@ -69,10 +69,6 @@ class Grounding:
         """The ProofWriter texts of a set of facts, sorted."""
         return sorted(compress(self.atoms, bin(facts)[:1:-1].encode().translate(_DIGITS)))
 
-    def first_text(self, facts: int) -> str:
-        """The first of the sorted texts of a set of facts."""
-        return self.sorted_texts(facts)[0]
-
     def texts(self, facts: int) -> Facts:
         """A set of facts as ProofWriter texts."""
         return frozenset(self.sorted_texts(facts))

@@ -23,18 +23,11 @@ from vcrt.environments.prepared import PreparedEnvironment
 from vcrt.limits import MAX_LIFTED
 from vcrt_proofwriter import engine
 from vcrt_proofwriter.clingo_engine import clingo_answers, clingo_version
+from vcrt_proofwriter.english import atom_sentence
 from vcrt_proofwriter.generator import sample_episode
-from vcrt_proofwriter.operations import (
-    BoundStep,
-    TheoryState,
-    actions_of,
-    canonical,
-    rule_and_binding,
-    transition,
-)
+from vcrt_proofwriter.operations import BoundStep, TheoryState, actions_of, rule_and_binding
 from vcrt_proofwriter.posets import POSET_SCHEMAS, sample_poset
 from vcrt_proofwriter.search import SCHEMAS
-from vcrt_proofwriter.sentences import atom_sentence
 from vcrt_proofwriter.theory import theory_from_json
 
 #: Episodes whose grounded theory is kept; replay asks for the same few again and again.
@@ -94,11 +87,11 @@ class ProofWriterEnvironment(PreparedEnvironment[TheoryState]):
 
     def read(self, state: TheoryState, operation: Operation) -> BoundStep:
         """What an operation may fire."""
-        return BoundStep(operation, state.actions.step(operation))
+        return state.actions.step(operation)
 
     def take(self, state: TheoryState, step: BoundStep) -> Transition[TheoryState]:
         """Apply one ground rule, or sweep one rule over all bindings."""
-        return transition(state, step)
+        return state.take(step)
 
     def key(self, state: TheoryState) -> int:
         """The facts as bits."""
@@ -106,7 +99,7 @@ class ProofWriterEnvironment(PreparedEnvironment[TheoryState]):
 
     def canonical(self, state: TheoryState) -> bytes:
         """The sorted facts, one a line, as UTF-8."""
-        return canonical(state.actions.grounding, state.bits)
+        return "\n".join(state.actions.grounding.sorted_texts(state.bits)).encode()
 
     def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:
         """What clingo makes of the theory and of its reference order, run forwards and backwards.
@@ -159,7 +152,7 @@ class ProofWriterEnvironment(PreparedEnvironment[TheoryState]):
     def footprint(self, episode: Episode, operation: Operation) -> Footprint:
         """The facts that the rule's conditions ask for are read, and those that it may conclude are written."""
         state = self.initial_state(episode)
-        fires, texts = state.actions.step(operation), state.actions.grounding.texts
+        fires, texts = state.actions.step(operation).fires, state.actions.grounding.texts
         reads = {fact for rule in fires for fact in texts(rule.needs | rule.absent)}
         writes = {fact for rule in fires for fact in texts(rule.head)}
         return Footprint(reads=tuple(sorted(reads)), writes=tuple(sorted(writes)))

@@ -70,15 +70,15 @@ class Refused:
 Row: TypeAlias = LabelledTheory | Refused
 
 
-def read_rows(path: Path, *, assumption: Assumption | None = None) -> Iterator[Row]:
-    """A theory or a refusal for each line of a file; ``assumption`` is read from each id unless it is given.
+def read_rows(path: Path) -> Iterator[Row]:
+    """A theory or a refusal for each line of a file.
 
     A file that cannot be read (to its end) gives a refusal in place of what is missing.
     """
     try:
         # A file without a line is one empty line: it is refused, not passed over.
         for number, line in enumerate(_lines(path), 1):
-            yield read_row(line, f"{path}, line {number}", assumption=assumption)
+            yield read_row(line, f"{path}, line {number}")
     except (OSError, UnicodeDecodeError) as failure:
         error = MalformedInputError(
             "cannot read the file",
@@ -89,9 +89,9 @@ def read_rows(path: Path, *, assumption: Assumption | None = None) -> Iterator[R
         yield Refused(where=str(path), id=None, error=error)
 
 
-def read_theories(path: Path, *, assumption: Assumption | None = None) -> Iterator[LabelledTheory]:
+def read_theories(path: Path) -> Iterator[LabelledTheory]:
     """The theories of a file; raises the error of the first line that has none, so that none is skipped."""
-    for row in read_rows(path, assumption=assumption):
+    for row in read_rows(path):
         if isinstance(row, Refused):
             raise row.error
         yield row
@@ -109,7 +109,7 @@ def _lines(path: Path) -> Iterator[str]:
                 return
 
 
-def read_row(line: str, where: str, *, assumption: Assumption | None = None) -> Row:
+def read_row(line: str, where: str) -> Row:
     """The theory in one line, or why there is none."""
     identity = None
     try:
@@ -117,7 +117,7 @@ def read_row(line: str, where: str, *, assumption: Assumption | None = None) -> 
         named = row.get("id") if isinstance(row, dict) else None
         identity = named if isinstance(named, str) else None
         read = _structured if isinstance(row, dict) and "triples" in row else _english
-        return read(row, where, assumption)
+        return read(row, where)
     except MalformedInputError as error:
         return Refused(where=where, id=identity, error=error)
 
@@ -205,11 +205,9 @@ def _validated(form: TypeAdapter[Any], value: object, where: str) -> Any:
         ) from None
 
 
-def _english(row: object, where: str, assumption: Assumption | None) -> LabelledTheory:
+def _english(row: object, where: str) -> LabelledTheory:
     form: _EnglishRow = _validated(_ENGLISH, row, where)
-    theory = parse_theory(
-        form.theory, assumption=_assumption(form.id, assumption, where), where=where
-    )
+    theory = parse_theory(form.theory, assumption=_assumption(form.id, where), where=where)
     questions = []
     for number, part in enumerate(form.questions, 1):
         at = f"{where}, question {number}"
@@ -219,9 +217,9 @@ def _english(row: object, where: str, assumption: Assumption | None) -> Labelled
     return LabelledTheory(id=form.id, where=where, theory=theory, questions=tuple(questions))
 
 
-def _structured(row: object, where: str, assumption: Assumption | None) -> LabelledTheory:
+def _structured(row: object, where: str) -> LabelledTheory:
     form: _StructuredRow = _validated(_STRUCTURED, row, where)
-    world = _assumption(form.id, assumption, where)
+    world = _assumption(form.id, where)
     triples = _parts(_PART, form.triples, f"{where}, triples")
     facts = [parse_atom(item.representation, at) for at, item in triples]
     parts = _parts(_PART, form.rules, f"{where}, rules")
@@ -259,16 +257,15 @@ def _in_world(rule: Rule, world: Assumption) -> Rule:
     )
 
 
-def _assumption(identity: str, given: Assumption | None, where: str) -> Assumption:
-    """The assumption ``given``, or else the one that a ProofWriter id names (``AttNeg-OWA-D5-1``)."""
-    named = [a for a in ASSUMPTIONS if a in identity.split("-")] if given is None else [given]
+def _assumption(identity: str, where: str) -> Assumption:
+    """The assumption that a ProofWriter id names (``AttNeg-OWA-D5-1``)."""
+    named = [a for a in ASSUMPTIONS if a in identity.split("-")]
     if len(named) != 1:
         raise MalformedInputError(
             "the id does not say whether the world is closed or open",
             where=where,
             found=repr(identity)[:80],
             expected="an id with -CWA- or -OWA-, as in AttNeg-OWA-D5-1",
-            remedy="name the assumption when you call the reader",
         )
     return named[0]
 

@@ -14,7 +14,6 @@ from typing import TypeAlias
 from vcrt.environments.contract import Episode, Provenance, Schema
 from vcrt.errors import MalformedInputError
 from vcrt.randomness import generator
-from vcrt_proofwriter.draws import Draws
 from vcrt_proofwriter.operations import GROUND, SWEEP, ActionKey
 from vcrt_proofwriter.search import (
     BINDING_SWEEP,
@@ -33,6 +32,7 @@ from vcrt_proofwriter.search import (
 )
 from vcrt_proofwriter.theory import Assumption, Atom, Rule, Theory
 from vcrt_proofwriter.vocabulary import (
+    Draws,
     Words,
     draw_atom,
     draw_fact,
@@ -93,7 +93,7 @@ def _with_others(
 
 @dataclass(slots=True, kw_only=True)
 class TheoryDraft:
-    """A theory as it grows: rules, facts, and the facts that must not be."""
+    """A theory as it grows: its own rules, those of planted steps first, facts, and the facts that must not be."""
 
     words: Words
     facts: set[Atom] = field(default_factory=set)
@@ -116,14 +116,6 @@ class TheoryDraft:
         return True
 
 
-@dataclass(slots=True, kw_only=True)
-class _PairDraft(TheoryDraft):
-    """A theory as it grows around a pair; ``rules`` are those beside the pair's own."""
-
-    first: Rule
-    second: Rule
-
-
 def plant(schema: Schema, draws: Draws, num_operations: int = 4) -> Planted:
     """A theory with the schema's pair and room for that many operations."""
     closed = schema is NAF_SWEEP or draws.chance(0.5)
@@ -140,12 +132,10 @@ def plant(schema: Schema, draws: Draws, num_operations: int = 4) -> Planted:
     else:
         draft, action = _ground_steps(schema, draws, words)
     _add_independent_rules(draws, draft, num_operations - 2)
-    return completed(
-        draws, draft, [draft.first, draft.second, *draft.rules], [action] * 2, num_operations
-    )
+    return completed(draws, draft, [action] * 2, num_operations)
 
 
-def _ground_steps(schema: Schema, draws: Draws, words: Words) -> tuple[_PairDraft, Action]:
+def _ground_steps(schema: Schema, draws: Draws, words: Words) -> tuple[TheoryDraft, Action]:
     """One rule gives an entity what another rule needs of it."""
     entity = draws.one(words.entities)
     num_extra = {CONJUNCTIVE_JOIN: 1, RELATIONAL_JOIN: draws.below(2)}.get(schema, 0)
@@ -164,13 +154,13 @@ def _ground_steps(schema: Schema, draws: Draws, words: Words) -> tuple[_PairDraf
         first = _named(first, entity)
     if draws.chance(_NAMED):
         second = _named(second, entity)
-    draft = _PairDraft(words=words, first=first, second=second)
+    draft = TheoryDraft(words=words, rules=[first, second])
     draft.forbid(link.bind(entity), effect.bind(entity))
     draft.add_facts(atom.bind(entity) for atom in (*causes, *extra))
     return draft, (GROUND, entity)
 
 
-def _sweeps(schema: Schema, draws: Draws, words: Words) -> tuple[_PairDraft, Action]:
+def _sweeps(schema: Schema, draws: Draws, words: Words) -> tuple[TheoryDraft, Action]:
     """One rule gives the first of two entities what another rule needs to be there, or not to be there."""
     one, two = draws.some(words.entities, 2)
     absent = schema is NAF_SWEEP
@@ -178,11 +168,9 @@ def _sweeps(schema: Schema, draws: Draws, words: Words) -> tuple[_PairDraft, Act
     link, *extra, effect = _properties(draws, words, 2 + num_extra)
     causes = _causes(draws, words, [link, *extra, effect])
     conditions = draws.shuffled([link.with_polarity("~") if absent else link, *extra])
-    draft = _PairDraft(
-        words=words,
-        first=Rule(conditions=tuple(causes), conclusion=link),
-        second=Rule(conditions=tuple(conditions), conclusion=effect),
-    )
+    first = Rule(conditions=tuple(causes), conclusion=link)
+    second = Rule(conditions=tuple(conditions), conclusion=effect)
+    draft = TheoryDraft(words=words, rules=[first, second])
     draft.forbid(link.bind(one), effect.bind(one), effect.bind(two))
     if absent:
         draft.forbid(link.bind(two), causes[0].bind(two))
@@ -249,11 +237,10 @@ def _named(rule: Rule, entity: str) -> Rule:
     )
 
 
-def _add_independent_rules(draws: Draws, draft: _PairDraft, number: int) -> None:
+def _add_independent_rules(draws: Draws, draft: TheoryDraft, number: int) -> None:
     """Rules that can run on one or two entities and touch neither the pair nor each other."""
-    pair = (*draft.first.atoms(), *draft.second.atoms())
-    read = {theme(atom) for atom in pair}
-    written = {theme(draft.first.conclusion), theme(draft.second.conclusion)}
+    read = {theme(atom) for rule in draft.rules for atom in rule.atoms()}
+    written = {theme(rule.conclusion) for rule in draft.rules}
     for _ in range(number):
         for _ in range(_TRIES):
             rule = draw_rule(draws, draft.words)
@@ -273,16 +260,13 @@ def _add_independent_rules(draws: Draws, draft: _PairDraft, number: int) -> None
 
 
 def completed(
-    draws: Draws,
-    draft: TheoryDraft,
-    own: Sequence[Rule],
-    actions: Sequence[Action],
-    num_operations: int,
+    draws: Draws, draft: TheoryDraft, actions: Sequence[Action], num_operations: int
 ) -> Planted:
     """A theory of the facts of ``draft`` and its own rules among others, all different and in any order.
 
     The planted operations are those of the first rules, one for each of ``actions``.
     """
+    own = draft.rules
     rules = list(dict.fromkeys(own))
     number = num_operations + draws.between(1, 5)
     while len(rules) < number:

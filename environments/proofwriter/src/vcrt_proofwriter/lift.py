@@ -1,20 +1,47 @@
-"""Certify episodes from ProofWriter theories: ``vcrt lift proofwriter``."""
+"""Lift all episodes that are already in ProofWriter theories, and certify them: ``vcrt lift proofwriter``.
+
+Promised: of each theory, every choice of operations of which exactly one ordered pair must keep its order (each choice
+once, in one of its legal orders), or at most so many of them; the same files give the same episodes. A line or theory
+that cannot be used is reported with its place and reason and does not stop the others. Not covered: states beyond a
+theory's own facts.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations, count
 from pathlib import Path
 
 from vcrt.api.lifting import Lifted, certified, require_within, some
+from vcrt.environments.contract import Episode, Provenance, Schema
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.printable import counted
 from vcrt.processes import Backend
 from vcrt.progress import SILENT, Progress, tell
+from vcrt.randomness import derive_seed, generator
 from vcrt.storage import require_new
-from vcrt_proofwriter.files import Refused
-from vcrt_proofwriter.lifting import lift_theories
+from vcrt_proofwriter.files import LabelledTheory, Refused, Row, read_rows
+from vcrt_proofwriter.operations import ActionKey
+from vcrt_proofwriter.search import (
+    SCHEMAS,
+    Pair,
+    SearchSpace,
+    commuting_with,
+    enabled_operations,
+    episode_of,
+    only_pair_matters,
+    pairs,
+    random_legal_order,
+    search_space,
+)
+from vcrt_proofwriter.vocabulary import Draws
 
+#: Operations of an episode beside the pair whose order matters.
+_OTHERS = 2
+#: Seeds stay below this, which even a reader that takes JSON numbers for doubles holds exactly.
+_SEEDS = 2**53
 #: Refused lines that are told one by one; the rest are counted.
 SHOWN_REFUSALS = 20
 
@@ -48,7 +75,8 @@ def lift_proofwriter(
         _require_material(file)
     if output is not None:
         require_new(Path(output), VcrtError)
-    found = list(lift_theories(paths, limit=limit))
+    rows = ((file.name, row) for file in paths for row in read_rows(file))
+    found = list(lift_theories(rows, limit))
     theories = [one for one in found if not isinstance(one, Refused)]
     refusals = [one for one in found if isinstance(one, Refused)]
     episodes = [episode for theory in theories for episode in theory.episodes]
@@ -92,3 +120,108 @@ def _require_material(file: Path) -> None:
             found=found,
             expected="a file of JSON lines, one theory each",
         )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LiftedTheory:
+    """The episodes of one theory; ``limited`` names the schemas of which it holds more than were asked for."""
+
+    where: str
+    id: str
+    episodes: tuple[Episode, ...]
+    limited: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was lifted so far: theories by content, with their places, and seeds by schema, with their contents."""
+
+    theories: dict[str, str] = field(default_factory=dict)
+    seeds: dict[tuple[str, int], str] = field(default_factory=dict)
+
+
+def lift_theories(
+    rows: Iterable[tuple[str, Row]], limit: int | None = None
+) -> Iterator[LiftedTheory | Refused]:
+    """Lift every theory of rows, each with its file's name; at most ``limit`` episodes of a schema from each theory.
+
+    Refused are lines that cannot be read, theories without a single model and theories that stood before (the same
+    facts and rules). An episode's ``provenance.source`` is the file's name and the theory's id, so that a split never
+    divides a theory; its seed is 53 bits of a hash of its content, or of a further hash where another episode of its
+    schema has that seed already.
+    """
+    seen = _Seen()
+    for file, row in rows:
+        if isinstance(row, Refused):
+            yield row
+            continue
+        try:
+            yield _lift(row, f"{file}#{row.id}", limit, seen)
+        except MalformedInputError as error:
+            yield Refused(where=row.where, id=row.id, error=error.within(row.where))
+
+
+def _lift(row: LabelledTheory, source: str, limit: int | None, seen: _Seen) -> LiftedTheory:
+    content = row.theory.content_hash()
+    if content in seen.theories:
+        raise MalformedInputError(
+            "the same theory stood before",
+            found=f"the facts and rules of {seen.theories[content]}",
+            expected="each theory once: a copy gives the same episodes under another source",
+        )
+    space = search_space(row.theory)
+    seen.theories[content] = row.where
+    episodes: list[Episode] = []
+    limited = []
+    for schema in SCHEMAS:
+        for number, keys in enumerate(_choices(schema, space, content)):
+            if number == limit:
+                limited.append(schema.name)
+                break
+            pair, others = keys[:2], sorted(keys[2:], key=repr)
+            name = repr((*pair, *others))
+            draws = Draws(generator(0, "proofwriter.lift", schema.name, content, name))
+            order = random_legal_order([*pair, *others], draws)
+            made = Provenance(source=source, generator=f"proofwriter.lift.{schema.name}", seed=0)
+            episode = episode_of(schema, row.theory, order, made)
+            seed = _free_seed(schema, episode.content_hash(), seen)
+            episodes.append(replace(episode, provenance=replace(made, seed=seed)))
+    return LiftedTheory(
+        where=row.where, id=row.id, episodes=tuple(episodes), limited=tuple(limited)
+    )
+
+
+def _choices(schema: Schema, space: SearchSpace, name: str) -> Iterator[list[ActionKey]]:
+    """Every choice of a pair and of operations beside it; takes the pairs in turn, in an order that ``name`` fixes."""
+    draws = Draws(generator(0, "proofwriter.lift", schema.name, name))
+    enabled = enabled_operations(schema, space)
+    waiting = [
+        _choices_with(schema, space, pair, draws.shuffled(others))
+        for pair in draws.shuffled(pairs(schema, space))
+        if len(others := commuting_with(space, pair, enabled)) >= _OTHERS
+    ]
+    while waiting:
+        left = []
+        for found in waiting:
+            keys = next(found, None)
+            if keys is not None:
+                left.append(found)
+                yield keys
+        waiting = left
+
+
+def _choices_with(
+    schema: Schema, space: SearchSpace, pair: Pair, others: Sequence[ActionKey]
+) -> Iterator[list[ActionKey]]:
+    for chosen in combinations(others, _OTHERS):
+        keys = [*pair, *chosen]
+        if only_pair_matters(schema, space, keys):
+            yield keys
+
+
+def _free_seed(schema: Schema, identity: str, seen: _Seen) -> int:
+    for attempt in count():
+        seed = derive_seed(attempt, identity) % _SEEDS
+        if seen.seeds.setdefault((schema.name, seed), identity) == identity:
+            return seed
+    raise AssertionError("count() does not end")

@@ -18,7 +18,7 @@ from vcrt.errors import MalformedInputError
 from vcrt.forms import first_error
 from vcrt.hashing import Json
 from vcrt_proofwriter.engine import Facts, Grounding, GroundRule
-from vcrt_proofwriter.sentences import rule_sentence
+from vcrt_proofwriter.english import rule_sentence
 from vcrt_proofwriter.theory import Theory
 
 GROUND = "ground"
@@ -29,11 +29,6 @@ ActionKey: TypeAlias = tuple[str, int, str | None]
 Step: TypeAlias = tuple[GroundRule, ...]
 
 
-def canonical(grounding: Grounding, facts: int) -> bytes:
-    """The sorted texts of a set of facts, one a line, as UTF-8."""
-    return "\n".join(grounding.sorted_texts(facts)).encode()
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Actions:
     """All operations of a theory by their keys."""
@@ -41,8 +36,8 @@ class Actions:
     grounding: Grounding
     steps: Mapping[ActionKey, Step]
 
-    def step(self, operation: Operation) -> Step:
-        """What an operation may fire.
+    def step(self, operation: Operation) -> BoundStep:
+        """An operation and what it may fire.
 
         Raises :class:`MalformedInputError`, naming the field, for one that is not of this theory or says otherwise.
         """
@@ -62,7 +57,14 @@ class Actions:
         expected = rule_sentence(rules[rule - 1])
         if payload.text != expected:
             raise _fault(operation, "text", payload.text, repr(expected))
-        return step
+        return BoundStep(operation, step)
+
+
+class BoundStep(NamedTuple):
+    """An operation and what it may fire."""
+
+    operation: Operation
+    fires: Step
 
 
 class TheoryState(NamedTuple):
@@ -75,6 +77,23 @@ class TheoryState(NamedTuple):
     def facts(self) -> Facts:
         """The facts as ProofWriter texts."""
         return self.actions.grounding.texts(self.bits)
+
+    def take(self, step: BoundStep) -> Transition[TheoryState]:
+        """Run one operation; one that adds nothing is refused."""
+        facts, actions = self
+        after = run_step(step.fires, facts)
+        if after != facts:
+            return Accepted(TheoryState(after, actions))
+        if cast("Mapping[str, Any]", step.operation.payload)["operation"] == SWEEP:
+            return Rejected(f"{step.operation.signature} adds no fact")
+        (rule,) = step.fires
+        texts = actions.grounding.sorted_texts
+        if rule.head & facts:
+            return Rejected(f"the conclusion {texts(rule.head)[0]} holds already")
+        if missing := rule.needs & ~facts:
+            return Rejected(f"the condition {texts(missing)[0]} does not hold")
+        present = texts(rule.absent & facts)[0]
+        return Rejected(f"{present} holds, but a condition asks for its absence")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,30 +140,6 @@ def run_step(step: Step, facts: int) -> int:
         if not needs & ~facts and not facts & (absent | head):
             added |= head
     return facts | added
-
-
-class BoundStep(NamedTuple):
-    """An operation and what it may fire."""
-
-    operation: Operation
-    fires: Step
-
-
-def transition(state: TheoryState, step: BoundStep) -> Transition[TheoryState]:
-    """Run one operation; one that adds nothing is refused."""
-    facts, actions = state
-    after = run_step(step.fires, facts)
-    if after != facts:
-        return Accepted(TheoryState(after, actions))
-    if cast("Mapping[str, Any]", step.operation.payload)["operation"] == SWEEP:
-        return Rejected(f"{step.operation.signature} adds no fact")
-    (rule,) = step.fires
-    first = actions.grounding.first_text
-    if rule.head & facts:
-        return Rejected(f"the conclusion {first(rule.head)} holds already")
-    if missing := rule.needs & ~facts:
-        return Rejected(f"the condition {first(missing)} does not hold")
-    return Rejected(f"{first(rule.absent & facts)} holds, but a condition asks for its absence")
 
 
 def rule_and_binding(operation: Operation) -> tuple[int, str | None]:

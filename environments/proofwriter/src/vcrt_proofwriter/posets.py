@@ -26,12 +26,11 @@ from vcrt.environments.posets import (
 from vcrt.environments.relation_search import find_relations
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.randomness import generator
-from vcrt_proofwriter.draws import Draws
 from vcrt_proofwriter.generator import Action, Planted, TheoryDraft, completed, theme
 from vcrt_proofwriter.operations import GROUND, SWEEP, ActionKey
 from vcrt_proofwriter.search import episode_of, search_space, walked
 from vcrt_proofwriter.theory import Assumption, Atom, Rule, Theory
-from vcrt_proofwriter.vocabulary import ANIMALS, VERBS, Words, draw_atom, draw_words
+from vcrt_proofwriter.vocabulary import ANIMALS, VERBS, Draws, Words, draw_atom, draw_words
 
 GROUND_POSET = several_schema(
     "ground_poset", "deductions, several of which derive what others need", "precedes"
@@ -94,7 +93,11 @@ def _relations(theory: Theory, keys: list[ActionKey], draws: Draws) -> Relations
 
 
 def _sweeps(draws: Draws, num_steps: int, pairs: Collection[Pair]) -> Planted | None:
-    """Many sweeps need many different things to say, and an entity for each relation."""
+    """Sweeps of which each reads the links of those that ``pairs`` (before, after) put before it.
+
+    Every rule runs on all entities; one entity is there for each thing that must show. So many sweeps need many
+    different things to say, and many entities.
+    """
     closed = draws.chance(0.6)
     many = num_steps > NUM_STEPS
     words = draw_words(
@@ -106,16 +109,6 @@ def _sweeps(draws: Draws, num_steps: int, pairs: Collection[Pair]) -> Planted | 
         num_entities=(7, len(ANIMALS)) if many else (4, 6),
         num_verbs=(4, len(VERBS)) if many else (3, 4),
     )
-    return _planted_sweeps(draws, words, num_steps, pairs)
-
-
-def _planted_sweeps(
-    draws: Draws, words: Words, num_steps: int, pairs: Collection[tuple[int, int]]
-) -> Planted | None:
-    """Sweeps of which each reads the links of those that ``pairs`` (before, after) put before it.
-
-    Every rule runs on all entities; one entity is there for each thing that must show.
-    """
     absence = words.assumption == "CWA" and words.negation
     readings: tuple[Reading, ...] = ("needs", "finds", "lacks") if absence else ("needs", "finds")
     drawn = {pair: draws.one(readings) for pair in sorted(pairs)}
@@ -126,19 +119,16 @@ def _planted_sweeps(
     if len(needed) > len(words.entities):
         return None
     draft = TheoryDraft(words=words)
-    rules = []
     for step, link in enumerate(atoms.links):
         conditions = [
             atoms.links[other].with_polarity("~" if atoms.readings[other, step] == "lacks" else "+")
             for other in atoms.before(step)
         ]
-        rules.append(
-            Rule(
-                conditions=tuple(draws.shuffled([*conditions, atoms.causes[step]])), conclusion=link
-            )
-        )
+        conditions = draws.shuffled([*conditions, atoms.causes[step]])
+        draft.rules.append(Rule(conditions=tuple(conditions), conclusion=link))
     for entity, acting in zip(draws.some(words.entities, len(needed)), needed, strict=True):
-        given = _given(atoms, acting)
+        # Links that an acting step finds, of steps that do not act themselves, are facts.
+        given = {found for step in acting for found in atoms.read_as(step, "finds")} - acting
         draft.forbid(
             *(atoms.links[step].bind(entity) for step in range(num_steps) if step not in given)
         )
@@ -146,7 +136,7 @@ def _planted_sweeps(
         facts = [*(atoms.causes[s] for s in acting), *(atoms.links[s] for s in given)]
         if not draft.add_facts(fact.bind(entity) for fact in facts):
             return None
-    return completed(draws, draft, rules, [(SWEEP, None)] * num_steps, num_steps)
+    return completed(draws, draft, [(SWEEP, None)] * num_steps, num_steps)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -216,11 +206,6 @@ def _with_needed(atoms: _PlantedAtoms, steps: Collection[int]) -> frozenset[int]
     return frozenset(acting)
 
 
-def _given(atoms: _PlantedAtoms, acting: Collection[int]) -> set[int]:
-    """The steps whose links are facts for an entity: those that an acting step finds and that do not act themselves."""
-    return {found for step in acting for found in atoms.read_as(step, "finds")} - set(acting)
-
-
 def _ground_words(draws: Draws, room: int, num_entities: tuple[int, int]) -> Words:
     assumption: Assumption = "CWA" if draws.chance(0.5) else "OWA"
     return draw_words(
@@ -241,7 +226,6 @@ def _few_ground_steps(draws: Draws, num_steps: int, pairs: Collection[Pair]) -> 
         return None
     entities = {step: draws.one(words.entities) for step in range(num_steps)}
     draft = TheoryDraft(words=words)
-    rules = []
     for step, link in enumerate(atoms.links):
         before = atoms.before(step)
         if before:
@@ -251,12 +235,12 @@ def _few_ground_steps(draws: Draws, num_steps: int, pairs: Collection[Pair]) -> 
                 return None
         causes = [atoms.causes[step]] if not before or draws.chance(_CAUSE) else []
         conditions = draws.shuffled([*(atoms.links[other] for other in before), *causes])
-        rules.append(Rule(conditions=tuple(conditions), conclusion=link))
+        draft.rules.append(Rule(conditions=tuple(conditions), conclusion=link))
         draft.forbid(link.bind(entities[step]))
         if not draft.add_facts(cause.bind(entities[step]) for cause in causes):
             return None
     actions: list[Action] = [(GROUND, entities[step]) for step in range(num_steps)]
-    return completed(draws, draft, rules, actions, num_steps)
+    return completed(draws, draft, actions, num_steps)
 
 
 def _ground_steps(draws: Draws, num_steps: int, pairs: Collection[Pair]) -> Planted | None:
@@ -290,7 +274,8 @@ def _ground_steps(draws: Draws, num_steps: int, pairs: Collection[Pair]) -> Plan
             draft.forbid(effect)
             rules[step], entities[step] = rule, entity
     actions: list[Action] = [(GROUND, entities[step]) for step in range(num_steps)]
-    return completed(draws, draft, [rules[s] for s in range(num_steps)], actions, num_steps)
+    draft.rules = [rules[step] for step in range(num_steps)]
+    return completed(draws, draft, actions, num_steps)
 
 
 def _causes_and_links(

@@ -14,7 +14,6 @@ from typing import TypeAlias
 from vcrt.environments.contract import Episode, Provenance, Schema
 from vcrt.environments.relation_search import lattice_relations
 from vcrt.orders import first_before_second
-from vcrt_proofwriter.draws import Draws
 from vcrt_proofwriter.engine import ground, model
 from vcrt_proofwriter.operations import (
     GROUND,
@@ -27,6 +26,7 @@ from vcrt_proofwriter.operations import (
     run_step,
 )
 from vcrt_proofwriter.theory import Theory, theory_to_json
+from vcrt_proofwriter.vocabulary import Draws
 
 ATTRIBUTE_CHAIN = Schema(
     name="attribute_chain",

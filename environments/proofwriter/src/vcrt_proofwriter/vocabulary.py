@@ -1,4 +1,4 @@
-"""Hold the words of ProofWriter's theories, and draw single atoms and rules from them.
+"""Hold the words of ProofWriter's theories, and draw single atoms and rules from them, by many small random choices.
 
 There are two families, as in the data: people with attributes, and animals with attributes that also do things to
 one another. Words, and how often which form occurs, follow the open-world depth-5 theories of ProofWriter (Tafjord,
@@ -9,9 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from vcrt_proofwriter.draws import Draws
+import numpy as np
+
 from vcrt_proofwriter.theory import VARIABLES, Assumption, Atom, Polarity, Rule
+
+Item = TypeVar("Item")
+#: Single draws from NumPy are slow.
+_BLOCK = 256
 
 PEOPLE = ("Anne", "Bob", "Charlie", "Dave", "Erin", "Fiona", "Gary", "Harry")
 ANIMALS = (
@@ -31,6 +37,48 @@ _RELATIONS = 0.67
 _NAMED_RULES = 0.16
 _NAMED_ATOMS = 0.25
 _TWO_CONDITIONS = 0.45
+
+
+class Draws:
+    """Uniform choices from one named generator, drawn in blocks, in the order in which they are asked for."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = rng
+        self._block: list[float] = []
+
+    def chance(self, probability: float) -> bool:
+        """True with that probability."""
+        return self._uniform() < probability
+
+    def below(self, number: int) -> int:
+        """An integer from 0 up to, not including, ``number``."""
+        return int(self._uniform() * number)
+
+    def between(self, least: int, most: int) -> int:
+        """An integer from ``least`` to ``most``, both included."""
+        return least + self.below(most - least + 1)
+
+    def one(self, items: Sequence[Item]) -> Item:
+        """One of the items."""
+        return items[self.below(len(items))]
+
+    def some(self, items: Sequence[Item], number: int) -> list[Item]:
+        """That many different ones of the items (all, if there are fewer), in random order."""
+        pool = list(items)
+        number = min(number, len(pool))
+        for place in range(number):
+            other = place + self.below(len(pool) - place)
+            pool[place], pool[other] = pool[other], pool[place]
+        return pool[:number]
+
+    def shuffled(self, items: Sequence[Item]) -> list[Item]:
+        """All items in random order."""
+        return self.some(items, len(items))
+
+    def _uniform(self) -> float:
+        if not self._block:
+            self._block = self._rng.random(_BLOCK).tolist()
+        return self._block.pop()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,6 +18,7 @@ from vcrt.environments.written_episodes import WrittenTask, read_lines, read_tas
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, canonical_json
 from vcrt_proofwriter import engine
+from vcrt_proofwriter.english import atom_sentence, rule_sentence
 from vcrt_proofwriter.environment import ProofWriterEnvironment
 from vcrt_proofwriter.operations import (
     GROUND,
@@ -25,7 +26,6 @@ from vcrt_proofwriter.operations import (
     operation_of,
     rule_and_binding,
 )
-from vcrt_proofwriter.sentences import atom_sentence, rule_sentence
 from vcrt_proofwriter.theory import Atom, Theory, theory_from_json
 
 _ASK = "Write the deductions, one a line, each from what holds by then, with its rule."
