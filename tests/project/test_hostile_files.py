@@ -498,7 +498,7 @@ def test_a_lean_episode_of_an_odd_form_is_named(form):
         provenance=Provenance(source="s", generator="g", seed=0),
     )
     with pytest.raises(MalformedInputError):
-        read_program(episode, max_chars=100)
+        read_program(episode)
 
 
 def test_more_updates_than_checkpoints_have_names_for_are_refused():

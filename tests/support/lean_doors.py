@@ -29,10 +29,9 @@ from vcrt.records.certificate import certificate_document
 from vcrt.records.relation_records import read_relation_record
 from vcrt_lean.environment import LeanEnvironment
 from vcrt_lean.grammar import Step
-from vcrt_lean.inprocess import Elaborators
+from vcrt_lean.inprocess import Elaborators, judge_shared
 from vcrt_lean.judging import Job, Limits
 from vcrt_lean.program import Declarations, Program, Tactics, read_program
-from vcrt_lean.sharing import judge_shared
 from vcrt_lean.toolchain import Toolchain, find_toolchain
 
 #: What became of an attack; only the last one is a defect.
@@ -284,9 +283,7 @@ class Raw:
         return [
             replay
             for request in requests
-            for replay in self.judge(
-                read_program(request.episode, max_chars=2000), (request.sequence,)
-            )
+            for replay in self.judge(read_program(request.episode), (request.sequence,))
         ]
 
     def outcomes(self, attack: Attack, *, everywhere: bool = True) -> Iterator[tuple[str, str]]:

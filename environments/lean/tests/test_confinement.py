@@ -22,8 +22,7 @@ from vcrt.environments.contract import ReplayRequest
 from vcrt_lean import inprocess
 from vcrt_lean.environment import LeanEnvironment
 from vcrt_lean.inprocess import Elaborators, WorkerBroken
-from vcrt_lean.protection import UNKNOWN, lean_needs, protections, python_needs
-from vcrt_lean.toolchain import find_toolchain
+from vcrt_lean.toolchain import UNKNOWN, find_toolchain, lean_needs, protections, python_needs
 
 SOURCE = str(Path(confinement.__file__).parents[2])
 NEEDS = python_needs()

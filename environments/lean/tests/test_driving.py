@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from vcrt.errors import MalformedInputError, VerifierFailure
-from vcrt_lean import driving
-from vcrt_lean.driving import Broken, DriverSession, Limits
-from vcrt_lean.project import Project
+from vcrt_lean import project
+from vcrt_lean.project import Broken, DriverSession, Limits, Project
 
 
 @pytest.mark.parametrize(
@@ -25,7 +24,7 @@ from vcrt_lean.project import Project
     ],
 )
 def test_an_answer_is_a_line_of_its_own_behind_its_mark(received, is_whole):
-    assert driving.is_answered(bytearray(received)) is is_whole
+    assert project.is_answered(bytearray(received)) is is_whole
 
 
 @pytest.mark.parametrize(
@@ -39,13 +38,7 @@ def test_an_answer_is_a_line_of_its_own_behind_its_mark(received, is_whole):
 )
 def test_what_is_no_answer_is_never_a_verdict(text, said):
     with pytest.raises(Broken, match=said):
-        driving.read_answer(text)
-
-
-def test_a_driver_of_another_protocol_is_turned_away():
-    assert driving.read_hello({"version": "4.9.0", "protocol": driving.PROTOCOL}) == "4.9.0"
-    with pytest.raises(Broken, match="protocol 0"):
-        driving.read_hello({"version": "4.9.0", "protocol": 0})
+        project.read_answer(text)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +51,7 @@ def test_a_driver_of_another_protocol_is_turned_away():
 def test_an_error_of_the_file_comes_with_its_place_and_leans_message(part, what, remedy):
     answer = {"theorems": [], part: [{"line": 3, "column": 7, "text": "unknown tactic"}]}
     with pytest.raises(MalformedInputError) as caught:
-        driving.read_opened(answer, Path("Mine.lean"))
+        project.read_opened(answer, Path("Mine.lean"))
     assert what in caught.value.what
     assert caught.value.where == "Mine.lean:3:7"
     assert caught.value.found == "unknown tactic"
@@ -68,11 +61,11 @@ def test_an_error_of_the_file_comes_with_its_place_and_leans_message(part, what,
 @pytest.mark.parametrize(
     ("reader", "answer"),
     [
-        (lambda a: driving.read_opened(a, Path("Mine.lean")), {}),
-        (lambda a: driving.read_opened(a, Path("Mine.lean")), {"theorems": [{"name": "t"}]}),
-        (driving.read_answers, {"nodes": []}),
-        (driving.read_answers, {"nodes": [{"path": [0]}], "ends": []}),
-        (driving.read_answers, {"nodes": [], "ends": [{"path": [0]}]}),
+        (lambda a: project.read_opened(a, Path("Mine.lean")), {}),
+        (lambda a: project.read_opened(a, Path("Mine.lean")), {"theorems": [{"name": "t"}]}),
+        (project.read_answers, {"nodes": []}),
+        (project.read_answers, {"nodes": [{"path": [0]}], "ends": []}),
+        (project.read_answers, {"nodes": [], "ends": [{"path": [0]}]}),
     ],
 )
 def test_answers_of_another_form_are_no_answers(reader, answer):
@@ -81,10 +74,10 @@ def test_answers_of_another_form_are_no_answers(reader, answer):
 
 
 def test_refusals_do_not_depend_on_what_was_run_before():
-    assert driving.refusal_text("unknown ?m.17 of _uniq.4711 in x._@.Mine._hyg.9") == (
+    assert project.refusal_text("unknown ?m.17 of _uniq.4711 in x._@.Mine._hyg.9") == (
         "unknown ?m of _uniq in x"
     )
-    assert driving.refusal_text("h✝¹ : x = 1.5") == "h✝¹ : x = 1.5"
+    assert project.refusal_text("h✝¹ : x = 1.5") == "h✝¹ : x = 1.5"
 
 
 def test_a_limit_of_leans_own_is_never_a_refusal():
@@ -93,7 +86,7 @@ def test_a_limit_of_leans_own_is_never_a_refusal():
         "ends": [],
     }
     with pytest.raises(Broken, match="timeout"):
-        driving.read_answers(answer)
+        project.read_answers(answer)
 
 
 def session(script, **limits):
@@ -108,8 +101,9 @@ def session(script, **limits):
         ("raise SystemExit('no module Lean')", {}, "no module Lean"),
         ("import time; time.sleep(60)", {"seconds": 0.5}, "no answer after 0.5 s"),
         ("print('something else'); import time; time.sleep(60)", {"seconds": 0.5}, "no answer"),
+        ("print('vcrt-answer {\"protocol\": 0}', flush=True); input()", {}, "protocol 0"),
     ],
-    ids=["dies", "hangs", "speaks of something else"],
+    ids=["dies", "hangs", "speaks of something else", "has another protocol"],
 )
 def test_a_driver_that_breaks_is_an_error_and_never_a_verdict(script, limits, said):
     made = session(script, **limits)

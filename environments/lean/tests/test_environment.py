@@ -24,8 +24,7 @@ from vcrt_lean.environment import LeanEnvironment
 from vcrt_lean.grammar import Step
 from vcrt_lean.judging import Job, Limits, judge
 from vcrt_lean.program import Declarations, read_program
-from vcrt_lean.protection import UNKNOWN
-from vcrt_lean.toolchain import Toolchain, find_toolchain
+from vcrt_lean.toolchain import UNKNOWN, Toolchain, find_toolchain
 
 SEEDS = (0, 1, 17)
 ORDERS = tuple(itertools.permutations(range(4)))
@@ -61,7 +60,7 @@ def changed(value: Json, **fields: Json) -> Json:
 
 
 def job(of: Episode, *sequence: int) -> Job:
-    return Job(label=of.episode_id, program=read_program(of, max_chars=2000), sequence=sequence)
+    return Job(label=of.episode_id, program=read_program(of), sequence=sequence)
 
 
 def one(env: LeanEnvironment, of: Episode, *sequence: int) -> Replay:
@@ -384,10 +383,10 @@ class TestLimits:
         with pytest.raises(VerifierFailure, match="ran into a limit"):
             one(env, sample, 0, 1, 2, 3)
 
-    def test_a_text_over_the_cap_never_reaches_lean(self):
-        env = LeanEnvironment(limits=Limits(max_step_chars=40))
-        with pytest.raises(MalformedInputError, match="at most 40 characters"):
-            one(env, episode(PLAIN, GOOD), 0)
+    def test_a_text_over_the_cap_never_reaches_lean(self, env):
+        text = f"{GOOD} {'x ' * 1000}"
+        with pytest.raises(MalformedInputError, match="at most 2000 characters"):
+            one(env, episode(PLAIN, text), 0)
 
     @pytest.mark.parametrize("depth", [50, 320])
     def test_deep_terms_get_an_answer(self, env, depth):

@@ -18,11 +18,11 @@ CLASS = "class K1 (α : Type) where v1 : α"
 
 
 def declaration(text: str) -> grammar.Step:
-    return grammar.read_declaration(text, where="here", max_chars=2000, classes={"K1"})
+    return grammar.read_declaration(text, where="here", classes={"K1"})
 
 
 def tactic(text: str) -> grammar.Step:
-    return grammar.read_tactic(text, where="here", max_chars=2000)
+    return grammar.read_tactic(text, where="here")
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_nothing_that_is_accepted_holds_a_forbidden_token(head, parts, spaced):
 def test_sampled_episodes_are_allowed(schema):
     for seed in range(150):
         episode = sample_episode(schema, seed, num_operations=2 + seed % 5)
-        program = read_program(episode, max_chars=2000)
+        program = read_program(episode)
         assert [step.text for step in program.steps] == [o.payload for o in episode.operations]
 
 
@@ -245,12 +245,12 @@ FACTS = {"form": "tactics", "statement": "theorem t1 : p", "opening": None, "clo
 )
 def test_starts_that_are_refused(initial):
     with pytest.raises(MalformedInputError):
-        read_program(episode(initial), max_chars=2000)
+        read_program(episode(initial))
 
 
 def test_starts_that_are_allowed():
-    read_program(episode({**PLAIN, "setup": [CLASS], "probes": ["K1 N"]}), max_chars=2000)
-    read_program(episode({**FACTS, "opening": "refine And.intro ?a1 ?b1"}), max_chars=2000)
+    read_program(episode({**PLAIN, "setup": [CLASS], "probes": ["K1 N"]}))
+    read_program(episode({**FACTS, "opening": "refine And.intro ?a1 ?b1"}))
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_starts_that_are_allowed():
 )
 def test_operations_that_are_refused(operations):
     with pytest.raises(MalformedInputError):
-        read_program(episode(PLAIN, *operations), max_chars=2000)
+        read_program(episode(PLAIN, *operations))
 
 
 def test_renaming_touches_whole_first_components_only():

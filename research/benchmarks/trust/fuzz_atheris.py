@@ -42,7 +42,7 @@ READERS: dict[str, Callable[[bytes], object]] = {
     "row": lambda data: read_row(_text(data), "fuzz"),
     "english": lambda data: parse_theory(_text(data), assumption="OWA"),
     "s-expression": lambda data: parse_rule(_text(data)),
-    "lean-step": lambda data: grammar.read_tactic(_text(data), where="fuzz", max_chars=2000),
+    "lean-step": lambda data: grammar.read_tactic(_text(data), where="fuzz"),
 }
 
 

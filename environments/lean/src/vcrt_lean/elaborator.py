@@ -1,4 +1,10 @@
-"""Run commands by Lean's elaborator in this process, in persistent states: what follows one never sees another.
+"""Run commands, and the steps of proofs, by Lean's elaborator in this process, in persistent states.
+
+What follows a state never sees another. A proof is run from saved states: Lean elaborates a theorem up to a hook, a
+tactic of ours in the place where the steps stand, which runs tactics of Lean, and saves and restores all of Lean's
+state around them. A whole sequence is ended by Lean itself: it elaborates the theorem once more, the hook puts the
+state after the sequence in place, and Lean goes on from there to the kernel. That works because equal commands in equal
+states give equal names to their goals.
 
 Promises for Lean 4.35.0 (commit :data:`COMMIT`) only: which functions there are, which references they consume and how
 their objects are laid out belongs to a commit. A wrong layout ends the process; hence it runs in one of its own.
@@ -8,7 +14,7 @@ Not covered: limits on time and memory (see :mod:`vcrt_lean.inprocess`).
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from vcrt.printable import counted
@@ -31,6 +37,22 @@ _DEFINITION, _THEOREM = 1, 2
 _COMMON, _BODY = 0, 1
 _LEVELS, _TYPE = 1, 2
 _ACCEPTED = 1
+#: The tactic that calls the hook, and what makes Lean know it.
+HOOK = "vcrt_hook"
+HOOK_SYNTAX = (
+    "namespace Lean.Parser.Tactic\n"
+    f'syntax (name := vcrtHook) "{HOOK}" : tactic\n'
+    "end Lean.Parser.Tactic\n"
+)
+_HOOK_KIND = ("Lean", "Parser", "Tactic", "vcrtHook")
+_SEQUENCE_KIND = "tacticSeq1Indented"
+
+#: What Lean calls a tactic with: its syntax, contexts and cells in turn, and a token.
+_NUM_ARGUMENTS = 10
+_CORE_FIELDS, _CORE_TRACES, _CORE_MESSAGES = 9, 4, 6
+_TRACE_LIST, _TRACE_DATA = 0, 1
+_NODE, _NODE_KIND, _NODE_PARTS = 1, 1, 2
+_ERROR = 0
 
 
 class ElaboratorError(Exception):
@@ -59,8 +81,81 @@ class Command:
     said: list[Said]
 
 
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All of Lean's state between two tactics, and how much of its limit on work was used up by then."""
+
+    contents: tuple[Value, ...]
+    heartbeats: int
+
+
+class Stage:
+    """The place of the hook in a proof that Lean is elaborating; valid while the hook runs."""
+
+    def __init__(self, elaborator: Elaborator, arguments: list[Value]) -> None:
+        self._elaborator = elaborator
+        self._surroundings = arguments[1:-1]
+        self._cells = self._surroundings[1::2]
+        # What the proof traced before the hook stays in Lean's list.
+        self._before = self._core().field(_CORE_TRACES)
+        self._num_before = len(elaborator.traces(self._before))
+
+    def snapshot(self) -> Snapshot:
+        """The state as it is now."""
+        contents = tuple(self._elaborator.content(cell) for cell in self._cells)
+        return Snapshot(contents, self._elaborator.heartbeats())
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Make the state what it was."""
+        for cell, content in zip(self._cells, snapshot.contents, strict=True):
+            self._elaborator.put(cell, content)
+        self._elaborator.set_heartbeats(snapshot.heartbeats)
+
+    def take_messages(self) -> Value:
+        """What Lean has said in the proof so far, or since this was called last."""
+        messages = self._core().field(_CORE_MESSAGES)
+        self.put_messages(self._elaborator.no_messages)
+        return messages
+
+    def put_messages(self, messages: Value) -> None:
+        """Make these what Lean has said in the proof so far."""
+        self._elaborator.put(self._cells[-1], self._core().replaced(_CORE_MESSAGES, messages))
+
+    def attempt(self, tactic: Value) -> Value:
+        """Run a tactic: Lean's own record of whether it failed."""
+        surroundings = [value.address for value in self._surroundings]
+        return Value(self._elaborator.evaluate_tactic(tactic.give(), *surroundings))
+
+    def run(self, tactic: Value, line: int) -> list[Said]:
+        """Run a tactic: what Lean said, an exception included, as of ``line`` if Lean does not tell."""
+        result = self.attempt(tactic)
+        said = self._elaborator.read(self.take_messages())
+        if result.tag != 0:
+            failure = result.field(0)
+            if failure.tag == _ERROR:
+                said.append((line, "error", self._elaborator.exception_text(failure)))
+            elif not any(severity == "error" for _, severity, _ in said):
+                raise ElaboratorError(f"a tactic failed without a word: {said}")
+        return said
+
+    def run_trace(self, tactic: Value, line: int) -> list[Said]:
+        """Run a tactic that traces something: what Lean said, and what was traced."""
+        said = self.run(tactic, line)
+        core = self._core()
+        for trace in self._elaborator.traces(core.field(_CORE_TRACES))[self._num_before :]:
+            said.append((line, "information", self._elaborator.text(trace)))
+        self._elaborator.put(self._cells[-1], core.replaced(_CORE_TRACES, self._before))
+        return said
+
+    def _core(self) -> Value:
+        core = self._elaborator.content(self._cells[-1])
+        if core.num_fields != _CORE_FIELDS:
+            raise ElaboratorError(f"a state of {counted(core.num_fields, 'field')} in a proof")
+        return core
+
+
 class Elaborator:
-    """Parses and runs commands with the Lean of ``library``."""
+    """Parses and runs commands with the Lean of ``library``, which it tells about the hook."""
 
     def __init__(self, library: Library) -> None:
         self.library = library
@@ -73,8 +168,11 @@ class Elaborator:
         self._is_terminal = objects("l_Lean_Parser_isTerminalCommand", 1)
         self._new_cell = objects("lean_st_mk_ref", 1)
         self._cell_content = objects("lean_st_ref_get", 1)
+        self._swap = objects("lean_st_ref_swap", 2)
         self._log_array = objects("l_Lean_MessageLog_toArray", 1)
         self._data_text = objects("l_Lean_MessageData_toString", 1)
+        self._exception_data = objects("l_Lean_Exception_toMessageData", 1)
+        self._items = objects("l_Lean_PersistentArray_toArray___redArg", 1)
         self._find = library.function(
             "l_Lean_Environment_find_x3f", pointer, pointer, ctypes.c_uint8
         )
@@ -85,9 +183,19 @@ class Elaborator:
         )
         self._equal = objects("lean_expr_equal", 2)
         self._equal_names = objects("lean_name_eq", 2)
+        self.evaluate_tactic = objects("l_Lean_Elab_Tactic_evalTactic", 9)
+        self.heartbeats = library.function("lean_io_get_num_heartbeats")
+        self.set_heartbeats = library.procedure("lean_io_set_heartbeats", ctypes.c_size_t)
         self._file = library.string("<stdin>")
         self.no_messages = library.variable("l_Lean_MessageLog_empty")
         self._macro_scope = library.variable("l_Lean_firstFrontendMacroScope")
+        self._hook: Callable[[Stage], Value] | None = None
+        self._failure: BaseException | None = None
+        signature = ctypes.CFUNCTYPE(ctypes.c_size_t, *[ctypes.c_size_t] * _NUM_ARGUMENTS)
+        # Kept, as Lean has no reference to it that Python knows of.
+        self._function = signature(self._called)
+        attribute = "l_Lean_Elab_Tactic_tacticElabAttribute"
+        library.register(attribute, _HOOK_KIND, HOOK, self._function, _NUM_ARGUMENTS)
 
     def empty_state(self) -> State:
         """The state before any command: nothing in the environment, the default options, no record for editors."""
@@ -148,7 +256,7 @@ class Elaborator:
             *(nothing, self._macro_scope, nothing, nothing, nothing),
             small=1,
         )
-        cell = self.cell(state)
+        cell = Value(self._new_cell(state.give()))
         action_result(
             self._elaborate(
                 command.syntax.give(), empty_array().give(), context.address, cell.address
@@ -157,6 +265,31 @@ class Elaborator:
         after = self.content(cell)
         said = command.said + self.read(after.field(_MESSAGES), brief=brief)
         return after.replaced(_MESSAGES, self.no_messages), said
+
+    def explore(self, state: State, theorem: Command, visit: Callable[[Stage], None]) -> list[Said]:
+        """Elaborate a theorem and call ``visit`` at its hook: what Lean said besides."""
+
+        def hook(stage: Stage) -> Value:
+            start = stage.snapshot()
+            stage.take_messages()
+            visit(stage)
+            stage.restore(start)
+            return _success()
+
+        return self._run(state, theorem, hook, brief=False)[1]
+
+    def finish(
+        self, state: State, theorem: Command, snapshot: Snapshot, closing: Value | None
+    ) -> tuple[State, list[Said]]:
+        """Elaborate a theorem from ``snapshot`` at its hook on, by ``closing``, if any: the state, and the errors."""
+
+        def hook(stage: Stage) -> Value:
+            messages = stage.take_messages()
+            stage.restore(snapshot)
+            stage.put_messages(messages)
+            return _success() if closing is None else stage.attempt(closing)
+
+        return self._run(state, theorem, hook, brief=True)
 
     def find(self, environment: Value, name: Value) -> Value | None:
         """What a name stands for in an environment, or None."""
@@ -196,13 +329,22 @@ class Elaborator:
         )
         return result.field(0) if result.tag == _ACCEPTED else None
 
-    def cell(self, content: Value) -> Value:
-        """A mutable cell."""
-        return Value(self._new_cell(content.give()))
-
     def content(self, cell: Value) -> Value:
         """What is in a mutable cell."""
         return Value(self._cell_content(cell.address))
+
+    def put(self, cell: Value, content: Value) -> None:
+        """Change what is in a mutable cell."""
+        Value(self._swap(cell.address, content.give()))
+
+    def exception_text(self, exception: Value) -> str:
+        """The text of an exception."""
+        return self.text(Value(self._exception_data(exception.give())))
+
+    def traces(self, state: Value) -> list[Value]:
+        """The messages in a proof's state of traces."""
+        found = Value(self._items(state.field(_TRACE_LIST).address)).items()
+        return [trace.field(_TRACE_DATA) for trace in found]
 
     def read(self, log: Value, *, brief: bool = False) -> list[Said]:
         """The messages in one of Lean's logs (only errors, if ``brief``: texts are what takes time)."""
@@ -219,6 +361,29 @@ class Elaborator:
     def text(self, data: Value) -> str:
         """The text of a message."""
         return Value(self._data_text(data.give())).text()
+
+    def _run(
+        self, state: State, theorem: Command, hook: Callable[[Stage], Value], *, brief: bool
+    ) -> tuple[State, list[Said]]:
+        self._hook = hook
+        after, said = self.run_command(state, theorem, brief=brief)
+        self._hook = None
+        if self._failure is not None:
+            raise self._failure
+        return after, said
+
+    def _called(self, *addresses: int) -> int:
+        """What Lean calls; it must not raise."""
+        arguments = [Value(address) for address in addresses]
+        result = _success()
+        try:
+            if self._hook is None:
+                raise ElaboratorError("the hook was called twice, or where no proof is run")
+            hook, self._hook = self._hook, None
+            result = hook(Stage(self, arguments))
+        except BaseException as failure:
+            self._failure = failure
+        return result.give()
 
     def _agree(self, compare: Callable[..., int], one: Value, other: Value) -> bool:
         return one.address == other.address or bool(compare(one.address, other.address) & 1)
@@ -252,3 +417,31 @@ def action_result(address: int) -> Value:
     if result.tag != 0:
         raise ElaboratorError("an action of Lean failed")
     return result.field(0)
+
+
+def tactics(theorem: Command) -> list[Value]:
+    """The tactics of a theorem's proof, in order; empty if it has none."""
+    assert theorem.syntax is not None
+    for node in _nodes(theorem.syntax):
+        if _kind(node) == _SEQUENCE_KIND:
+            (listed,) = node.field(_NODE_PARTS).items()
+            return listed.field(_NODE_PARTS).items()[::2]
+    return []
+
+
+def _nodes(syntax: Value) -> Iterator[Value]:
+    """The syntax and all that it is made of, from the outside in."""
+    if syntax.num_fields and syntax.tag == _NODE:
+        yield syntax
+        for part in syntax.field(_NODE_PARTS).items():
+            yield from _nodes(part)
+
+
+def _kind(node: Value) -> str:
+    """The last part of the name of a node's kind."""
+    kind = node.field(_NODE_KIND)
+    return kind.field(1).text() if kind.num_fields else ""
+
+
+def _success() -> Value:
+    return construct(0, number(0))

@@ -26,16 +26,12 @@ from vcrt.environments.contract import (
 from vcrt.environments.cross_checks import replays_to_check, sampled_replays
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import sha256_hex
-from vcrt_lean.inprocess import RECHECKED
-from vcrt_lean.judging import Job, Limits, judge
+from vcrt_lean.inprocess import RECHECKED, elaborators_of, judge_shared, runs_in_process
+from vcrt_lean.judging import Job, Limits, check_toolchain, judge
 from vcrt_lean.posets import POSET_SCHEMAS, sample_poset
-from vcrt_lean.program import Declarations, Program, footprint_of, read_program
-from vcrt_lean.protection import protections
-from vcrt_lean.rendering import PRELUDE
+from vcrt_lean.program import PRELUDE, Declarations, Program, footprint_of, read_program
 from vcrt_lean.schemas import SCHEMAS, sample_episode
-from vcrt_lean.selftest import check_toolchain, elaborators_of, runs_in_process
-from vcrt_lean.sharing import judge_shared
-from vcrt_lean.toolchain import Toolchain, find_toolchain
+from vcrt_lean.toolchain import Toolchain, find_toolchain, protections
 
 
 class LeanEnvironment(BatchEnvironment):
@@ -171,7 +167,7 @@ class LeanEnvironment(BatchEnvironment):
         return footprint_of(self._program(episode), episode.operations.index(operation))
 
     def _program(self, episode: Episode) -> Program:
-        return read_program(episode, max_chars=self.limits.max_step_chars)
+        return read_program(episode)
 
     def _jobs(self, requests: Sequence[ReplayRequest]) -> list[Job]:
         programs: dict[int, Program] = {}

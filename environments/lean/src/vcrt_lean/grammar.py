@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from vcrt.errors import MalformedInputError
 from vcrt.printable import counted
 
+#: The longest text that is let through.
+MAX_STEP_CHARS = 2000
 #: Names of the prelude and words of Lean that terms and types may use.
 VOCABULARY = frozenset(
     ("fun", "Prop", "Type", "True", "False", "Not", "And", "Or", "Iff", "Exists", "Eq", "Bool", "N")
@@ -70,14 +72,12 @@ def names_in(text: str) -> frozenset[str]:
     return frozenset(found.partition(".")[0] for found in _IDENTIFIER.findall(text))
 
 
-def read_declaration(
-    text: str, *, where: str, max_chars: int, classes: Collection[str] = ()
-) -> Step:
+def read_declaration(text: str, *, where: str, classes: Collection[str] = ()) -> Step:
     """A ``theorem``, ``def``, ``inductive`` or ``instance``; an instance only of one of ``classes``.
 
     An instance of any other class would be visible to other episodes. Raises :class:`MalformedInputError`.
     """
-    tokens = _tokens(text, where, max_chars)
+    tokens = _tokens(text, where)
     body = tokens[1:] if tokens[0] == "noncomputable" else tokens
     kind, name = _head(body, where)
     if kind == "inductive" and body is tokens:
@@ -95,9 +95,9 @@ def read_declaration(
     return Step(kind=kind, name=name, text=text)
 
 
-def read_class(text: str, *, where: str, max_chars: int) -> Step:
+def read_class(text: str, *, where: str) -> Step:
     """``class NAME (α : Type) where FIELD : TYPE``, as it may stand before the steps of an episode."""
-    tokens = _tokens(text, where, max_chars)
+    tokens = _tokens(text, where)
     kind, name = _head(tokens, where)
     before, after = _split(tokens[2:], "where", where)
     if kind != "class" or len(after) < 3 or not is_name(after[0]) or after[1] != ":":
@@ -106,9 +106,9 @@ def read_class(text: str, *, where: str, max_chars: int) -> Step:
     return Step(kind=kind, name=name, text=text)
 
 
-def read_statement(text: str, *, where: str, max_chars: int) -> Step:
+def read_statement(text: str, *, where: str) -> Step:
     """``theorem NAME (binders) : TYPE``, without a proof."""
-    tokens = _tokens(text, where, max_chars)
+    tokens = _tokens(text, where)
     kind, name = _head(tokens, where)
     if kind != "theorem":
         raise _refused(where, kind, "theorem")
@@ -116,9 +116,9 @@ def read_statement(text: str, *, where: str, max_chars: int) -> Step:
     return Step(kind=kind, name=name, text=text)
 
 
-def read_tactic(text: str, *, where: str, max_chars: int) -> Step:
+def read_tactic(text: str, *, where: str) -> Step:
     """``case NAME => exact TERM`` or ``have NAME : TYPE := TERM``."""
-    tokens = _tokens(text, where, max_chars)
+    tokens = _tokens(text, where)
     kind, name = _head(tokens, where)
     if kind == "case" and tokens[2:4] == ["=>", "exact"]:
         _terms((tokens[4:],), where)
@@ -129,26 +129,25 @@ def read_tactic(text: str, *, where: str, max_chars: int) -> Step:
     return Step(kind=kind, name=name, text=text)
 
 
-def read_term_tactic(text: str, kind: str, *, where: str, max_chars: int) -> str:
+def read_term_tactic(text: str, kind: str, *, where: str) -> str:
     """``exact TERM`` or ``refine TERM`` as ``kind`` says; only ``refine`` may name new goals (``?name``)."""
-    tokens = _tokens(text, where, max_chars)
+    tokens = _tokens(text, where)
     if tokens[0] != kind:
         raise _refused(where, tokens[0], kind)
     _terms((tokens[1:],), where, goals=kind == "refine")
     return text
 
 
-def read_type(text: str, *, where: str, max_chars: int) -> str:
+def read_type(text: str, *, where: str) -> str:
     """A bare term, such as the class application of a probe."""
-    _terms((_tokens(text, where, max_chars),), where)
+    _terms((_tokens(text, where),), where)
     return text
 
 
-def _tokens(text: str, where: str, max_chars: int) -> list[str]:
-    if len(text) > max_chars:
-        raise _refused(
-            where, f"{counted(len(text), 'character')}", f"at most {max_chars} characters"
-        )
+def _tokens(text: str, where: str) -> list[str]:
+    if len(text) > MAX_STEP_CHARS:
+        found = counted(len(text), "character")
+        raise _refused(where, found, f"at most {MAX_STEP_CHARS} characters")
     tokens: list[str] = []
     position = 0
     while position < len(text):

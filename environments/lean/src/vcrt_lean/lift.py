@@ -1,4 +1,9 @@
-"""Find out what the steps of the proofs in Lean files do in every order: ``vcrt lift lean``."""
+"""Find out what the steps of the proofs in Lean files do in every order: ``vcrt lift lean``.
+
+A step is one of a block's own steps by Lean's syntax tree, whatever it is: ``have``, ``obtain``, ``case``, a bullet,
+``calc``. A window of consecutive steps starts in the state that the file has before it, and the rest of its proof must
+close what it leaves. Not covered: proofs that are terms, and steps inside a step.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +11,27 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from vcrt.api.lifting import MIN_STEPS, each_file, replay_merged_evidence, require_within, some
-from vcrt.certification.lifted_files import FileLift
+from vcrt.certification.lifted_files import FileLift, ReplayOrders, judged_windows
+from vcrt.environments.contract import Episode, Operation, Provenance
 from vcrt.environments.guarding import guarded
+from vcrt.environments.lifted_files import (
+    LIFT_SCHEMA,
+    Lifted,
+    LiftedFile,
+    LiftedStep,
+    Refusal,
+)
 from vcrt.errors import MalformedInputError, VcrtError
+from vcrt.hashing import Json, sha256_hex
 from vcrt.limits import MAX_LIFTED
+from vcrt.printable import counted
 from vcrt.progress import SILENT, Progress
-from vcrt_lean.project import find_project
+from vcrt.randomness import derive_seed
+from vcrt_lean.project import Step, Theorem, find_project
 from vcrt_lean.project_environment import LeanProjectEnvironment
-from vcrt_lean.windows import lift_lean_project
+
+GENERATOR = "lean-project.lift"
+_STANDS = "a proof that Lean accepts as it stands, without sorry and axioms of its own"
 
 
 def lift_lean(
@@ -53,3 +71,113 @@ def lift_lean(
         progress,
         end=environment.close,
     )
+
+
+def lift_project_file(
+    path: Path, environment: LeanProjectEnvironment, *, steps: int = 4
+) -> LiftedFile:
+    """The windows of ``steps`` steps in a file of the environment's project, and the theorems that are too short.
+
+    Raises :class:`MalformedInputError` for a file that cannot be read or does not compile, and
+    :class:`vcrt.errors.VerifierFailure`.
+    """
+    try:
+        path = path.resolve(strict=True)
+        source = path.read_bytes()
+        source.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise MalformedInputError(
+            "a Lean file that cannot be read",
+            where=str(path),
+            found=str(getattr(error, "strerror", None) or error),
+            expected="UTF-8 text",
+        ) from error
+    outcomes = (
+        outcome
+        for number, theorem in enumerate(environment.theorems(path))
+        for outcome in _windows(path, source, environment, number, theorem, steps)
+    )
+    return LiftedFile.of(path.name, sha256_hex(source), outcomes)
+
+
+def lift_lean_project(
+    path: Path, environment: LeanProjectEnvironment, replay: ReplayOrders, *, steps: int
+) -> FileLift:
+    """Lift a ``.lean`` file of a Lake project and report what windows of ``steps`` steps do in every order.
+
+    Raises :class:`MalformedInputError` for a file that cannot be read or does not compile, and
+    :class:`vcrt.errors.VerifierFailure` if Lean does not come to its end.
+    """
+    file = lift_project_file(path, environment, steps=steps)
+    found = judged_windows(file, environment, replay, _STANDS, "lean")
+    return FileLift.of(file, environment.versions(), found)
+
+
+def _windows(
+    path: Path,
+    source: bytes,
+    environment: LeanProjectEnvironment,
+    number: int,
+    theorem: Theorem,
+    num_steps: int,
+) -> Iterator[Lifted | Refusal]:
+    total = len(theorem.steps)
+    if total < num_steps:
+        yield Refusal(
+            file=path.name,
+            line=theorem.line,
+            theorem=theorem.name,
+            found=counted(total, "step"),
+            allowed=f"{num_steps} or more",
+            cause="short",
+        )
+    folder, digest = environment.project.folder, sha256_hex(source)
+    shown = str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+    for first in range(0, total - num_steps + 1, num_steps):
+        window = theorem.steps[first : first + num_steps]
+        texts = [_label(_text(source, step)) for step in window]
+        initial: Json = {
+            "file": shown,
+            "sha256": digest,
+            "theorem": theorem.name,
+            "number": number,
+            "first": first,
+        }
+        episode = Episode(
+            environment=environment.name,
+            schema=LIFT_SCHEMA,
+            initial=initial,
+            operations=tuple(
+                Operation(signature=f"{place}. {text}", payload=_text(source, step))
+                for place, (text, step) in enumerate(zip(texts, window, strict=True), first + 1)
+            ),
+            provenance=Provenance(
+                source=f"{path.name}/{theorem.name}@sha256:{digest}",
+                generator=GENERATOR,
+                seed=derive_seed(window[0].line, GENERATOR, digest, first) % 2**31,
+            ),
+        )
+        yield Lifted(
+            theorem=theorem.name,
+            line=window[0].line,
+            statement=" ".join(source[theorem.start : theorem.proof].decode().split()),
+            steps=tuple(
+                LiftedStep(label=text, text=text, line=step.line, span=_span(step))
+                for text, step in zip(texts, window, strict=True)
+            ),
+            episode=episode,
+        )
+
+
+def _text(source: bytes, step: Step) -> str:
+    return source[step.start : step.stop].decode()
+
+
+def _label(text: str) -> str:
+    """The step on one line, without lines that are comments."""
+    lines = (line for line in text.splitlines() if not line.strip().startswith("--"))
+    return " ".join(" ".join(lines).split())
+
+
+def _span(step: Step) -> str:
+    return f"{step.line}:{step.column}-{step.end_line}:{step.end_column}"

@@ -1,13 +1,17 @@
 """Judge windows of steps of a user's own Lean proofs by the Lean of the project that they stand in.
 
-The driver is tried first, on proofs whose answers are known. A complete order must leave a theorem that Lean's kernel
-accepts and that rests on nothing but Lean's own three axioms. Not covered: what a state is (see
-:mod:`vcrt_lean.states`), and another kernel's opinion.
+A complete order must leave a theorem that Lean's kernel accepts and that rests on nothing but Lean's own three axioms.
+The state of a proof is its goals as the driver writes them. A goal is its hypotheses, by the names that a step can use,
+its local instances in their order, its target and its tag; terms without notations and names of bound variables. The
+order of goals counts unless every step still to come names its goal (``case``). The order of hypotheses counts unless
+every tactic still to come is one that does not look at it. Not covered: levels of universes that are still open, and
+another kernel's opinion.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,12 +28,46 @@ from vcrt.environments.contract import (
     Versions,
 )
 from vcrt.environments.shared_prefixes import replay_by_episode
-from vcrt.errors import MalformedInputError, UnknownNameError, VerifierFailure
-from vcrt.hashing import sha256_hex
-from vcrt_lean.driver_selftest import check
-from vcrt_lean.driving import Answers, DriverSession, Limits, Theorem
-from vcrt_lean.project import Project
-from vcrt_lean.states import AXIOMS, StateForm
+from vcrt.errors import MalformedInputError, UnavailableError, UnknownNameError, VerifierFailure
+from vcrt.hashing import Json, json_digest, sha256_hex
+from vcrt_lean.project import (
+    DRIVER,
+    OLDEST,
+    Answers,
+    DriverSession,
+    Goal,
+    Limits,
+    Project,
+    Step,
+    Theorem,
+)
+
+#: The proofs: facts in any order but one, a hole, and goals by name.
+PROOFS = Path(__file__).with_name("driver_selftest.lean")
+#: What every proof in Lean may rest on.
+AXIOMS = frozenset(("propext", "Classical.choice", "Quot.sound"))
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+#: The last part of the name of a tactic's syntax, without underscores at its end: tactics whose outcome does not depend
+#: on the order in which hypotheses stand. Those of Mathlib have not been tried.
+_ORDERLESS = _words(
+    """
+    tacticHave tacticHaveI tacticLet tacticLetI tacticShow tacticSuffices tacticRefine_lift tacticExists_,
+    exact apply applyRfl refine refine' intro intros obtain rcases cases induction case cdot paren
+    rwSeq rewriteSeq tacticRwa simp simpa dsimp unfold change show delta calc calcTactic calcSteps first
+    omega decide tacticRfl eqRefl tacticTrivial tacticContradiction contradiction tacticExfalso constructor left
+    right exists symm ext funext tacticFunext injection injections subst specialize split nofun tacticNofun skip done
+    tacticDone «tactic_<;>_» tacticUnit tacticAbsurd exacts congr ac_rfl
+    linarith nlinarith ring ring1 ringNF normNum positivity fieldSimp pushNeg byContra useSyntax
+    """
+)
+#: Parts of a tactic that look at hypotheses in turn.
+_ORDERED = ("simpStar", "locationWildcard", "«term‹_›»")
+_LAST = re.compile(r"(?:^|\.)(«[^»]*»|[^.«»]*)$")
 
 
 class LeanProjectEnvironment(BatchEnvironment):
@@ -153,3 +191,108 @@ def _unanswered(sequence: tuple[int, ...], episode: Episode) -> VerifierFailure:
         found=str(list(sequence)),
         expected="an answer to each",
     )
+
+
+class StateForm:
+    """How the goals of a proof become its state, by the steps that are still to come."""
+
+    def __init__(self, *, goals_named: bool, hypotheses_named: bool) -> None:
+        self.goals_named = goals_named
+        self.hypotheses_named = hypotheses_named
+
+    @classmethod
+    def of(cls, steps: Sequence[Step], source: bytes) -> StateForm:
+        """The form for these steps of a file."""
+        texts = [source[step.start : step.stop].decode(errors="replace") for step in steps]
+        return cls(
+            goals_named=all(text.split()[:1] == ["case"] for text in texts),
+            hypotheses_named=all(map(_is_orderless, steps, texts)),
+        )
+
+    def digest(self, goals: Sequence[Goal]) -> str:
+        """The hash of a state."""
+        forms = [self._goal(goal) for goal in goals]
+        return json_digest(sorted(forms, key=repr) if self.goals_named else forms)
+
+    def _goal(self, goal: Goal) -> Json:
+        hypotheses: list[Json] = [
+            list(one)
+            for one in (sorted(goal.hypotheses) if self.hypotheses_named else goal.hypotheses)
+        ]
+        return [goal.tag, hypotheses, list(goal.instances), goal.target]
+
+
+def _is_orderless(step: Step, text: str) -> bool:
+    last = {_last_part(kind) for kind in step.kinds}
+    names_by_order = text.startswith("case ") and len(text.split("=>")[0].split()) > 2
+    return (
+        not names_by_order
+        and last.isdisjoint(_ORDERED)
+        and all(_last_part(kind).rstrip("_") in _ORDERLESS for kind in step.tactics)
+    )
+
+
+def _last_part(kind: str) -> str:
+    match = _LAST.search(kind)
+    return kind if match is None else match[1]
+
+
+def check(session: DriverSession, project: Project) -> None:
+    """Raise :class:`UnavailableError` if the driver judges otherwise than it should."""
+    try:
+        wrong = list(_wrong(session))
+    except (MalformedInputError, VerifierFailure) as error:
+        wrong = [error.found or error.what]
+    if wrong:
+        raise UnavailableError(
+            f"{project.label} does not judge as it should when it runs vcrt's driver",
+            where=" ".join(project.command),
+            found="; ".join(wrong)[:1000],
+            expected=f"Lean {'.'.join(map(str, OLDEST))} or later with the interfaces that {DRIVER.name} uses",
+            remedy="report it, with this message; another version of Lean may do",
+        )
+
+
+def _wrong(session: DriverSession) -> Iterable[str]:
+    """What is not as it should be."""
+    theorems, source = session.open(PROOFS), PROOFS.read_bytes()
+    found = [(theorem.name, len(theorem.steps)) for theorem in theorems]
+    if found != [("facts", 4), ("hole", 3), ("goals", 3)]:
+        yield f"theorems {found}"
+        return
+    facts, hole, goals = theorems
+    first = facts.steps[0]
+    if source[first.start : first.stop] != b"have h1 : p := hp" or first.line != 2:
+        yield f"a first step at {first}"
+    orders = [(0, 1, 2, 3), (1, 0, 2, 3), (2,), (0, 2)]
+    answers = session.replay(PROOFS, 0, first=0, count=4, sequences=orders)
+    states = _states(answers, facts, source)
+    for what, is_right in (
+        ("h1 and h2 commute", (0, 1) in states and states[0, 1] == states.get((1, 0))),
+        ("h1 changes the state", states.get((0,)) != states.get(())),
+        ("h1 and h2 are two states", states.get((0,)) != states.get((1,))),
+        ("h3 needs h1", "h1" in str(answers.nodes.get((2,)))),
+        ("h3 needs h2", "h2" in str(answers.nodes.get((0, 2)))),
+        ("facts is proved", _is_proved(answers, orders[0])),
+        ("facts is proved in another order", _is_proved(answers, orders[1])),
+    ):
+        if not is_right:
+            yield f"not so: {what}"
+    answers = session.replay(PROOFS, 1, first=0, count=2, sequences=[(0, 1)])
+    if hole.name != "hole" or "sorryAx" not in answers.ends.get((0, 1), ()):
+        yield f"a hole that ends as {answers.ends}"
+    answers = session.replay(PROOFS, 2, first=1, count=2, sequences=[(0, 1), (1, 0)])
+    if not (_is_proved(answers, (0, 1)) and _is_proved(answers, (1, 0))):
+        yield f"{goals.name} that end as {answers.ends}"
+
+
+def _states(answers: Answers, theorem: Theorem, source: bytes) -> dict[tuple[int, ...], str]:
+    form = StateForm.of(theorem.steps, source)
+    return {
+        path: form.digest(node) for path, node in answers.nodes.items() if not isinstance(node, str)
+    }
+
+
+def _is_proved(answers: Answers, order: tuple[int, ...]) -> bool:
+    end = answers.ends.get(order)
+    return end is not None and not isinstance(end, str) and AXIOMS.issuperset(end)

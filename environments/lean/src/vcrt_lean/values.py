@@ -1,20 +1,28 @@
-"""Handle Lean's run-time values in this process, through ctypes: libraries, reference counts, fields and texts.
+"""Load Lean's shared libraries into this process, through ctypes, and handle its run-time values.
 
-A :class:`Value` owns one reference to a Lean object and gives it up when Python forgets it. Covers 64-bit machines and
-the object layout of Lean 4.35; not covered: what the objects mean. Imports only the standard library and ``embedded``,
-as it is used by a process without any other package (see :mod:`vcrt_lean.worker`).
+A :class:`Value` owns one reference to a Lean object and gives it up when Python forgets it. Run as a script, ``python
+values.py FOLDER ARGUMENT...`` behaves like ``lean ARGUMENT...`` with the libraries in ``FOLDER``. Covers 64-bit
+machines and the object layout of Lean 4.35; not covered: what the objects mean. Imports only the standard library, as
+processes without any other package use it (``python -I -S``).
 """
 
 from __future__ import annotations
 
 import ctypes
 import struct
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from vcrt_lean.embedded import LIBRARIES
-
+_SUFFIX = "dylib" if sys.platform == "darwin" else "so"
+#: The library that holds Lean itself.
+MAIN_LIBRARY = f"libleanshared.{_SUFFIX}"
+#: All that must be loaded, in the order of their dependencies.
+_LIBRARIES = (
+    *(f"lib{name}.{_SUFFIX}" for name in ("Init_shared", "leanshared_2", "leanshared_1")),
+    MAIN_LIBRARY,
+)
 _Address = Callable[..., int]
 #: The parts of a Lean name, from the outside in.
 Parts: TypeAlias = tuple[str | int, ...]
@@ -104,17 +112,8 @@ class Value:
 
     def replaced(self, index: int, value: Value) -> Value:
         """A copy of a constructor's object (without small values) with one field changed."""
-        count = self.num_fields
-        words = list(
-            struct.unpack(f"={count}Q", ctypes.string_at(self.address + _HEADER, _WORD * count))
-        )
-        words[index] = value.address
-        for word in words:
-            if not word & 1:
-                self.retain(word, 1)
-        copy = _object(_HEADER + _WORD * count, fields=count, tag=self.tag)
-        _fill(copy, words)
-        return Value(copy)
+        fields = [value if k == index else self.field(k) for k in range(self.num_fields)]
+        return construct(self.tag, *fields)
 
     def _word(self, index: int) -> int:
         return ctypes.c_uint64.from_address(self.address + _HEADER + _WORD * index).value
@@ -127,17 +126,13 @@ def number(value: int) -> Value:
 
 def construct(tag: int, *fields: Value, small: int = 0) -> Value:
     """A constructor's object; ``small`` is how many words of small values, all zero, follow the fields."""
-    size = _HEADER + _WORD * (len(fields) + small)
-    address = _object(size, fields=len(fields), tag=tag)
-    _fill(address, [field.give() for field in fields] + [0] * small)
-    return Value(address)
+    words = [*(field.give() for field in fields), *[0] * small]
+    return _object(words, num_fields=len(fields), tag=tag)
 
 
 def empty_array() -> Value:
     """An array without elements."""
-    address = _object(_HEADER + 2 * _WORD, fields=0, tag=_ARRAY_TAG)
-    _fill(address, [0, 0])
-    return Value(address)
+    return _object([0, 0], num_fields=0, tag=_ARRAY_TAG)
 
 
 def listed(items: Sequence[Value]) -> Value:
@@ -170,29 +165,25 @@ def dotted(name: Value) -> str:
     return ".".join(map(str, name_parts(name)))
 
 
-def _object(size: int, *, fields: int, tag: int) -> int:
+def _object(words: list[int], *, num_fields: int, tag: int) -> Value:
+    """A new object that holds ``words`` behind its header."""
+    size = _HEADER + _WORD * len(words)
     address = Value.allocate(size)
-    ctypes.c_uint64.from_address(address).value = 1 | size << 32 | fields << 48 | tag << 56
-    return address
-
-
-def _fill(address: int, words: list[int]) -> None:
-    ctypes.memmove(address + _HEADER, struct.pack(f"={len(words)}Q", *words), _WORD * len(words))
-
-
-def closure(function: int, arity: int) -> Value:
-    """A Lean function of ``arity`` arguments, all consumed, from the address of a C function on objects."""
-    address = _object(_HEADER + 2 * _WORD, fields=0, tag=_CLOSURE_TAG)
-    _fill(address, [function, arity])
+    header = 1 | size << 32 | num_fields << 48 | tag << 56
+    ctypes.memmove(address, struct.pack(f"={1 + len(words)}Q", header, *words), size)
     return Value(address)
+
+
+def _loaded(folder: Path) -> ctypes.CDLL:
+    """Lean's main library, behind all that it needs."""
+    return [ctypes.CDLL(str(folder / name), mode=ctypes.RTLD_GLOBAL) for name in _LIBRARIES][-1]
 
 
 class Library:
     """Lean's shared libraries, loaded into this process and initialised."""
 
     def __init__(self, folder: Path) -> None:
-        loaded = [ctypes.CDLL(str(folder / name), mode=ctypes.RTLD_GLOBAL) for name in LIBRARIES]
-        self._main = loaded[-1]
+        self._main = _loaded(folder)
         Value.retain = self.procedure("lean_inc_ref_huge_n", ctypes.c_void_p, ctypes.c_size_t)
         Value.release = self.procedure("lean_dec_ref_cold", ctypes.c_void_p)
         Value.allocate = self.function("lean_alloc_object", ctypes.c_size_t)
@@ -226,14 +217,14 @@ class Library:
     def register(
         self, attribute: str, kind: Sequence[str], name: str, function: Any, arity: int
     ) -> None:
-        """Tell Lean that a C function of ``arity`` objects is what an attribute has for the syntax ``kind``."""
+        """Tell Lean that a C function of ``arity`` objects, all consumed, is what an attribute has for ``kind``."""
         address = ctypes.cast(function, ctypes.c_void_p).value
         assert address is not None
         self.on_objects("l_Lean_KeyedDeclsAttribute_addBuiltin___redArg", 4)(
             self.variable(attribute).address,
             self.name(*kind).give(),
             self.name(name).give(),
-            closure(address, arity).give(),
+            _object([address, arity], num_fields=0, tag=_CLOSURE_TAG).give(),
         )
 
     def string(self, text: str) -> Value:
@@ -248,3 +239,16 @@ class Library:
         for part in parts:
             made = Value(self._name(made.give(), self.string(part).give()))
         return made
+
+
+def lean_main(folder: Path, arguments: Sequence[str]) -> int:
+    """Run Lean's command line in this process; gives its exit status."""
+    argv = [b"lean", *(argument.encode() for argument in arguments)]
+    main = _loaded(folder).lean_main
+    main.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)]
+    main.restype = ctypes.c_int
+    return int(main(len(argv), (ctypes.c_char_p * (len(argv) + 1))(*argv, None)))
+
+
+if __name__ == "__main__":
+    sys.exit(lean_main(Path(sys.argv[1]), sys.argv[2:]))

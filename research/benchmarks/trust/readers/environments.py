@@ -126,7 +126,7 @@ def lean_readers() -> Iterator[Target]:
         read: Callable[..., object] = (
             grammar.read_tactic if text[:4] in ("case", "have") else grammar.read_declaration
         )
-        return read(text, where="fuzz", max_chars=2000)
+        return read(text, where="fuzz")
 
     yield Target(
         name="Lean step",
@@ -207,7 +207,7 @@ def episode_readers(dataset: Dataset) -> Iterator[Target]:
         form="JSON",
         seeds=dumped(lean_episode, lean_declarations),
         read=lambda data: read_program(
-            audit.episode_of_json(data.decode("utf-8", "replace"), "fuzz"), max_chars=2000
+            audit.episode_of_json(data.decode("utf-8", "replace"), "fuzz")
         ),
         weight=10,
         is_json=True,
