@@ -28,7 +28,7 @@ from trl_support import (
 from vcrt.errors import RunError, VcrtError
 from vcrt.randomness import generator
 from vcrt_train.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
-from vcrt_train.integrations.trl.batches import tokens_of_trees
+from vcrt_train.integrations.trl.candidate_scoring import tokens_of_trees
 from vcrt_train.objective.clipped_loss import clipped_loss
 from vcrt_train.policy.prefix_tree import token_tree
 

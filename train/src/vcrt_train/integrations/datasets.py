@@ -33,8 +33,7 @@ from vcrt.records.audit import episode_of_json
 from vcrt.records.dataset import Dataset, Item, Unreplayed, load_items
 from vcrt.records.policy_view import PolicyRecord, pointer_pool, record_from_json
 from vcrt.records.supervision import PosetRecord, SupervisedRecord
-from vcrt_train.integrations.selection import chosen_environments
-from vcrt_train.integrations.text import Rendering, answers, prompt_text
+from vcrt_train.integrations.text import Rendering, answers, chosen_environments, prompt_text
 
 try:
     import datasets as hub
@@ -59,7 +58,7 @@ def to_dataset(
     """The records of a frozen dataset as a ``datasets.Dataset``, in the dataset's order.
 
     ``environments`` chooses (all by default) and ``held_out`` leaves one out: no file of an environment that is not
-    exported is read. Raises what :func:`vcrt_train.integrations.selection.chosen_environments` raises.
+    exported is read. Raises what :func:`vcrt_train.integrations.text.chosen_environments` raises.
     """
     rows = [
         _row(item, rendering, chat)

@@ -2,19 +2,21 @@
 
 Both forms come from the one renderer of :mod:`vcrt.records.policy_view`. ``tokens`` joins its tokens by spaces, which
 is what the embedded backbone reads. ``words`` has a sentence for each relation, one a line: those that a language model
-is shown with ``model.relation_names = "words"``. An answer is the pointers of an order, separated by spaces.
+is shown with ``model.relation_names = "words"``. An answer is the pointers of an order, separated by spaces. Which
+environments of a dataset are written is chosen here too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from vcrt.errors import MalformedInputError
+from vcrt.errors import DatasetError, MalformedInputError, UnknownNameError
 from vcrt.orders import Order, all_orders
 from vcrt.partial_orders import PartialOrder
 from vcrt.randomness import generator
+from vcrt.records.dataset import Dataset
 from vcrt.records.policy_view import (
     ANSWER,
     POINTER_TOKENS,
@@ -124,3 +126,46 @@ def read_answer(pointers: Sequence[int], text: str) -> Order | None:
     if sorted(words) != sorted(slots):
         return None
     return tuple(slots[word] for word in words)
+
+
+def certified_reward(
+    completions: Sequence[Any],
+    orbit: Sequence[Sequence[str] | None],
+    partial_order: Sequence[Sequence[Sequence[int]] | None] | None = None,
+    pointers: Sequence[Sequence[int]] | None = None,
+    **_: Any,
+) -> list[float]:
+    """A reward function: 1 for a completion whose text is one of its prompt's ``orbit`` (texts), else 0.
+
+    Where a prompt's orders are too many to list, as :func:`vcrt_train.integrations.datasets.to_dataset` exports them,
+    its ``orbit`` is None: then 1 for one that gives its ``pointers`` in an order that keeps the pairs of
+    ``partial_order``. White space counts only as a separator. Completions may be texts or lists of messages.
+    """
+    texts = [text if isinstance(text, str) else text[-1]["content"] for text in completions]
+    none: Sequence[None] = [None] * len(texts)
+    pairs = none if partial_order is None else partial_order
+    own = none if pointers is None else pointers
+    return [float(is_certified(*row)) for row in zip(texts, orbit, pairs, own, strict=True)]
+
+
+def chosen_environments(
+    dataset: Dataset, environments: Sequence[str] | None, held_out: str | None
+) -> list[str]:
+    """``environments`` (all by default) without ``held_out``.
+
+    Raises :class:`UnknownNameError` for one that the dataset does not have, and :class:`DatasetError` if none is left.
+    """
+    chosen = list(dataset.environments if environments is None else environments)
+    for name in [*chosen, *([] if held_out is None else [held_out])]:
+        if name not in dataset.environments:
+            raise UnknownNameError.of("environment of the dataset", name, dataset.environments)
+    kept = [name for name in chosen if name != held_out]
+    if not kept:
+        raise DatasetError(
+            "nothing is left to export",
+            where=str(dataset.path),
+            found=f"{', '.join(chosen) or 'no environment'}, without {held_out}",
+            expected="at least one environment",
+            remedy=f"choose from {', '.join(dataset.environments)}",
+        )
+    return kept

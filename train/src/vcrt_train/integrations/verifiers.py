@@ -20,11 +20,11 @@ from vcrt.errors import DatasetError, UnavailableError
 from vcrt.records.dataset import Dataset, Item, load_items, open_dataset
 from vcrt.records.policy_view import Serialisation
 from vcrt.records.supervision import PosetRecord
-from vcrt_train.integrations.selection import chosen_environments
 from vcrt_train.integrations.text import (
     Form,
     Rendering,
     answers,
+    chosen_environments,
     is_certified,
     prompt_text,
     read_answer,

@@ -17,9 +17,9 @@ corrected by TRL's importance sampling of that sample. Not covered: tools, image
 Source: the paper's Section "Orbit-GRPO"; TRL's hooks ``_generate_and_score_completions`` and ``_compute_loss``.
 """
 
+from vcrt_train.integrations.text import certified_reward
 from vcrt_train.integrations.trl.orbit_grpo_config import ILLEGAL, LEVELS, ORBIT, OrbitGRPOConfig
 from vcrt_train.integrations.trl.orbit_grpo_trainer import OrbitGRPOTrainer
-from vcrt_train.integrations.trl.reward import certified_reward
 
 __all__ = [
     "ILLEGAL",

@@ -1,16 +1,159 @@
-"""Score pairs of a prompt and a completion: all by one call over trees of their tokens, or in rows as TRL's samples."""
+"""Take TRL's batches apart, and score pairs of a prompt and a completion, each different one once.
+
+All are scored by one call over trees of their tokens, or in rows as TRL's samples.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from vcrt_train.integrations.orbit_credit import Candidates, Rows, TokenIds, padded_rows
-from vcrt_train.integrations.trl.orbit_grpo_config import OrbitGRPOConfig
+from vcrt.errors import MalformedInputError
+from vcrt.printable import counted
+from vcrt_train.integrations.orbit_credit import (
+    Candidates,
+    CandidateScores,
+    Rows,
+    TokenIds,
+    encode_completions,
+    padded_rows,
+    unpadded,
+)
+from vcrt_train.integrations.trl.orbit_grpo_config import (
+    ILLEGAL,
+    ORBIT,
+    OrbitGRPOConfig,
+    require_listed,
+)
 from vcrt_train.policy.text_scoring import TextScores, score_texts
+
+
+def batch_of(input_ids: Tensor, attention_mask: Tensor, length: int) -> dict[str, Tensor]:
+    """The parts of a batch of prompts and completions of ``length`` places."""
+    return {
+        "prompt_ids": input_ids[:, :-length],
+        "prompt_mask": attention_mask[:, :-length],
+        "completion_ids": input_ids[:, -length:],
+        "completion_mask": attention_mask[:, -length:],
+    }
+
+
+def require_tokens(where: str, what: str, texts: Sequence[Sequence[int]]) -> None:
+    """Raise :class:`MalformedInputError` if one of the ``texts``, which ``where`` gave as ``what``, has no tokens."""
+    empty = [place for place, ids in enumerate(texts) if len(ids) == 0]
+    if empty:
+        raise MalformedInputError(
+            f"a {what} without a token",
+            where=where,
+            found=f"{len(empty)} of {counted(len(texts), what)}, such as number {empty[0] + 1}",
+            expected="one token at least, if only that which ends a text",
+            remedy=f"leave the row of an empty {what} out, or give its end token",
+        )
+
+
+def samples_of(inputs: Mapping[str, Any]) -> list[tuple[TokenIds, TokenIds]]:
+    """The prompt and the completion of each sample."""
+    prompts, completions = (
+        unpadded(inputs[f"{part}_ids"], inputs[f"{part}_mask"]) for part in ("prompt", "completion")
+    )
+    return list(zip(prompts, completions, strict=True))
+
+
+def listed_candidates(
+    inputs: Sequence[Mapping[str, Any]],
+    prompts: Sequence[TokenIds],
+    args: OrbitGRPOConfig,
+    tokenizer: Any,
+    max_length: int,
+) -> list[Candidates]:
+    """The candidates of each sample, of the dataset's columns; samples of one prompt share theirs."""
+
+    def encoded(row: Mapping[str, Any], column: str) -> tuple[TokenIds, ...]:
+        return encode_completions(
+            row.get(column),
+            column=column,
+            encode=lambda text: tokenizer(text, add_special_tokens=False)["input_ids"],
+            end=tokenizer.eos_token_id,
+            max_length=max_length,
+        )
+
+    columns = (ORBIT, ILLEGAL) if args.orbit_alpha else (ORBIT,)
+    known: dict[tuple[object, ...], Candidates] = {}
+    result = []
+    for prompt, row in zip(prompts, inputs, strict=True):
+        require_listed([row], "a row")
+        key = (prompt, *(repr(row.get(column)) for column in columns))
+        if key not in known:
+            sets = {column: encoded(row, column) for column in columns}
+            known[key] = Candidates(prompt=prompt, **sets)
+        result.append(known[key])
+    return result
+
+
+def tokens_of_trees(pairs: Iterable[tuple[TokenIds, TokenIds]]) -> int:
+    """How many tokens a pass over trees reads: prompts once, and what a prompt's completions begin with alike once."""
+    total = 0
+    prompt: TokenIds = ()
+    before: TokenIds = ()
+    # Sorted, a text shares most with the one before it. Nothing follows its last token, which is not read.
+    for own, completion in sorted(pairs):
+        if own != prompt:
+            total, prompt, before = total + len(own), own, ()
+        text = completion[:-1]
+        same = takewhile(lambda both: both[0] == both[1], zip(text, before, strict=False))
+        total, before = total + len(text) - sum(1 for _ in same), text
+    return total
+
+
+def leave_one_out(rewards: Tensor, group_size: int) -> Tensor:
+    """``[B]``: what turns a reward minus its group's mean into the reward minus the mean of the others."""
+    known = (~rewards.isnan()).view(-1, group_size).sum(1)
+    factors = known / (known - 1).clamp(min=1)
+    return factors.repeat_interleave(group_size)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scored:
+    """The scores that a batch's samples need."""
+
+    #: None if no sample needs one.
+    scores: CandidateScores | None
+    #: ``[B]``: the row of each sample's prompt in ``scores``, or -1.
+    prompts: Tensor
+    #: ``[B]``: see :meth:`CandidateScores.surplus`.
+    surplus: Tensor
+    #: The samples' own scores, where one pass gives all; None where TRL's own pass does.
+    samples: Sequence[TextScores] | None
+    #: Tokens that the model read for a sample, on average.
+    tokens: float
+    #: A 0 with a gradient of 0.
+    unused: Tensor
+
+    def margin_loss(self, margin: float) -> Tensor:
+        """Mean over samples of their prompt's margin loss."""
+        return self._mean(None if self.scores is None else self.scores.margin_losses(margin))
+
+    def augmentation_loss(self) -> Tensor:
+        """Mean over samples of their orbit's negative log-likelihood."""
+        return self._mean(None if self.scores is None else self.scores.augmentation_losses())
+
+    def _mean(self, losses: Tensor | None) -> Tensor:
+        if losses is None:
+            return self.surplus.new_zeros(())
+        # The last one is that of the prompts that were not scored, row -1.
+        return torch.cat([losses, losses.new_zeros(1)])[self.prompts].mean()
+
+    @property
+    def mean_mass(self) -> Tensor:
+        """Mean probability of the orbits that were scored; NaN if none was."""
+        if self.scores is None:
+            return self.surplus.new_tensor(torch.nan)
+        return self.scores.orbit_log_masses.detach().exp().mean()
 
 
 def needed_candidates(

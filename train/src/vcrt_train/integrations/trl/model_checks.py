@@ -1,16 +1,21 @@
-"""Look at a model before training: whether trees of tokens score it, and whether text leaves parts of it unused.
+"""Look at a model before training, find its tokenizer, and keep what a run goes on from.
 
-Not covered: the checks themselves (:mod:`vcrt_train.policy.self_check`).
+Whether trees of tokens score it is tried (:mod:`vcrt_train.policy.self_check`). A run goes on from where a step of the
+trainer begins, with the states of its random generators.
 """
 
 from __future__ import annotations
 
+import random
 import warnings
+from copy import copy
 from typing import Any
 
+import numpy as np
 import torch
-from transformers import PretrainedConfig, ProcessorMixin
+from transformers import AutoTokenizer, PretrainedConfig, ProcessorMixin, TrainerCallback
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
+from transformers.modeling_utils import PreTrainedModel
 
 from vcrt.errors import BackboneError
 from vcrt_train.policy.backends import choose_backend
@@ -57,3 +62,57 @@ def leaves_parts_unused(model: Any, processing_class: Any, args: Any) -> bool:
     # As data: a configuration's own code has no part in it.
     config, _ = PretrainedConfig.get_config_dict(model, revision=revision)
     return "vision_config" in config
+
+
+def text_tokenizer(model: str | PreTrainedModel, processing_class: Any, args: Any) -> Any:
+    """What reads and writes text: what is given, of a processor its tokenizer with its template, else the model's.
+
+    TRL would take a processor where a model has one, such as Qwen3.5's, whose images need packages of their own. A
+    tokenizer that brings code of its own is not loaded here: give it as ``processing_class``.
+    """
+    if isinstance(processing_class, ProcessorMixin):
+        tokenizer = copy(processing_class.tokenizer)
+        if processing_class.chat_template is not None:
+            tokenizer.chat_template = processing_class.chat_template
+        return tokenizer
+    if processing_class is not None:
+        return processing_class
+    name = model if isinstance(model, str) else model.config._name_or_path
+    given = args.model_init_kwargs if isinstance(model, str) else None
+    return AutoTokenizer.from_pretrained(
+        name,
+        revision=(given or {}).get("revision"),
+        truncation_side="left",
+        padding_side="left",
+        trust_remote_code=False,
+    )
+
+
+def random_states() -> tuple[Any, ...]:
+    """The states of all generators that the library's trainer draws from, which are those of the process."""
+    on_gpu = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    of_numpy = np.random.get_state()  # noqa: NPY002
+    return random.getstate(), of_numpy, torch.get_rng_state(), on_gpu
+
+
+def set_random_states(states: tuple[Any, ...]) -> None:
+    """Go back to the states that :func:`random_states` gave."""
+    own, of_numpy, of_torch, on_gpu = states
+    random.setstate(own)
+    np.random.set_state(of_numpy)  # noqa: NPY002
+    torch.set_rng_state(of_torch)
+    if on_gpu:
+        torch.cuda.set_rng_state_all(on_gpu)
+
+
+class StepBegins(TrainerCallback):
+    """Notes at which of its micro-batches a trainer began its last step: an epoch's last step may have fewer."""
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        #: The number of micro-batches before it.
+        self.first = 0
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        """Note it."""
+        self.first = self._trainer._step

@@ -60,8 +60,12 @@ class OnlineOrbits:
         self.counts: dict[str, float] = {}
         #: How many succeeded so far, and of these are not as their tokenizer writes them; None once that was said.
         self._written: tuple[int, int] | None = (0, 0)
-        # TRL names a reward function's logs by this.
-        self.reward = _named("solved", self._reward)
+
+        def solved(**_: Any) -> list[float]:
+            return self._rewards()
+
+        #: TRL calls a reward function's logs by its name.
+        self.reward = solved
 
     def begin(
         self, completions: Sequence[Sequence[int]], tokenizer: Any, ends: Sequence[int]
@@ -79,7 +83,7 @@ class OnlineOrbits:
         beside = ("prompt", ENVIRONMENT) if self._several else ("prompt",)
         self._judge.begin([task_of(row, beside) for row in self.rows], texts, names)
 
-    def _reward(self, **_: Any) -> list[float]:
+    def _rewards(self) -> list[float]:
         """1 for a completion that solves its task, else 0, in the order of the batch."""
         began = time.perf_counter()
         self._judgements = self._judge.finish()
@@ -177,11 +181,3 @@ def _environment_of(row: Mapping[str, Any]) -> str:
 
 def _factory(environment: str | EnvironmentFactory) -> EnvironmentFactory:
     return factory_of(environment) if isinstance(environment, str) else environment
-
-
-def _named(name: str, method: Any) -> Any:
-    def function(**kwargs: Any) -> Any:
-        return method(**kwargs)
-
-    function.__name__ = name
-    return function

@@ -6,9 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vcrt.errors import MalformedInputError, RunError
+from vcrt.errors import MalformedInputError, RunError, UnavailableError
 from vcrt.printable import counted
-from vcrt_train.integrations.trl.installed_trl import GRPOConfig
+
+try:
+    from trl import GRPOConfig
+except ImportError as error:
+    raise UnavailableError(
+        "TRL is not installed", found=str(error), remedy="pip install 'vcrt-train[trl]'"
+    ) from error
 
 #: The dataset's columns beside ``prompt``.
 ORBIT, ILLEGAL = "orbit", "illegal"
@@ -19,6 +25,11 @@ TASK = "task"
 #: The column that names a row's environment, where there are several.
 ENVIRONMENT = "environment"
 LEVELS = ("token", "sequence", "trajectory")
+
+
+def _setting(*, default: Any, help: str) -> Any:
+    """A field with what a script's ``--help`` says of it."""
+    return field(default=default, metadata={"help": help})
 
 
 @dataclass
@@ -39,78 +50,58 @@ class OrbitGRPOConfig(GRPOConfig):  # type: ignore[misc]
     ``sequence``, as in TRL; at ``trajectory`` it cannot: a trajectory's ratio would count once for each of its tokens.
     """
 
-    importance_sampling_level: str = field(
-        default="trajectory", metadata={"help": "token, sequence or trajectory (the paper's)."}
+    importance_sampling_level: str = _setting(
+        default="trajectory", help="token, sequence or trajectory (the paper's)."
     )
-    loss_type: str = field(default="grpo", metadata={"help": "As TRL's; trajectory needs grpo."})
-    scale_rewards: str = field(
-        default="leave_one_out",
-        metadata={"help": "group, batch, none or leave_one_out (the paper's)."},
+    loss_type: str = _setting(default="grpo", help="As TRL's; trajectory needs grpo.")
+    scale_rewards: str = _setting(
+        default="leave_one_out", help="group, batch, none or leave_one_out (the paper's)."
     )
-    use_bias_correction_kl: bool | None = field(
+    use_bias_correction_kl: bool | None = _setting(
         default=None,
-        metadata={
-            "help": "As TRL's: True by default, and False with importance_sampling_level='trajectory'."
-        },
+        help="As TRL's: True by default, and False with importance_sampling_level='trajectory'.",
     )
-    disable_dropout: bool = field(
-        default=True,
-        metadata={"help": "With dropout, ratios are not 1 before the first step."},
+    disable_dropout: bool = _setting(
+        default=True, help="With dropout, ratios are not 1 before the first step."
     )
-    orbit_alpha: float = field(
-        default=0.1, metadata={"help": "Weight of the anti-diamond margin loss; 0 leaves it out."}
+    orbit_alpha: float = _setting(
+        default=0.1, help="Weight of the anti-diamond margin loss; 0 leaves it out."
     )
-    orbit_margin: float = field(
-        default=2.0,
-        metadata={"help": "By how much the orbit's log-mass should exceed the illegal one, nats."},
+    orbit_margin: float = _setting(
+        default=2.0, help="By how much the orbit's log-mass should exceed the illegal one, nats."
     )
-    orbit_credit: bool = field(
-        default=True,
-        metadata={"help": "Whether a success's ratio is its orbit's; else its own, as GRPO's is."},
+    orbit_credit: bool = _setting(
+        default=True, help="Whether a success's ratio is its orbit's; else its own, as GRPO's is."
     )
-    orbit_augmentation: float = field(
+    orbit_augmentation: float = _setting(
         default=0.0,
-        metadata={
-            "help": "Weight of the mean negative log-likelihood of a prompt's certified orders, with an environment of "
-            "a success's (order-centric data augmentation, arXiv:2502.19907); 0 leaves it out."
-        },
+        help="Weight of the mean negative log-likelihood of a prompt's certified orders, with an environment of a "
+        "success's (order-centric data augmentation, arXiv:2502.19907); 0 leaves it out.",
     )
-    orbit_success: float = field(
+    orbit_success: float = _setting(
         default=0.0,
-        metadata={
-            "help": "A sample with a reward above this is a success; an environment says itself what is."
-        },
+        help="A sample with a reward above this is a success; an environment says itself what is.",
     )
-    orbit_batch_size: int | None = field(
+    orbit_batch_size: int | None = _setting(
         default=None,
-        metadata={
-            "help": "Members that are scored at a time, where they are scored in rows of their own; "
-            "per_device_train_batch_size by default."
-        },
+        help="Members that are scored at a time, where they are scored in rows of their own; "
+        "per_device_train_batch_size by default.",
     )
-    orbit_jobs: int = field(
-        default=1, metadata={"help": "Completions that an environment judges at a time."}
-    )
-    orbit_max_steps: int = field(
+    orbit_jobs: int = _setting(default=1, help="Completions that an environment judges at a time.")
+    orbit_max_steps: int = _setting(
         default=10,
-        metadata={
-            "help": "The most steps of a completion that is certified; above 10, contexts are sampled, and certified "
-            "orders may be illegal."
-        },
+        help="The most steps of a completion that is certified; above 10, contexts are sampled, and certified orders "
+        "may be illegal.",
     )
-    orbit_max_members: int = field(
+    orbit_max_members: int = _setting(
         default=24,
-        metadata={
-            "help": "The most orders of a completion that are scored, legal and illegal each; of a larger orbit, a "
-            "block whose ratio is an unbiased estimate of the orbit's."
-        },
+        help="The most orders of a completion that are scored, legal and illegal each; of a larger orbit, a block "
+        "whose ratio is an unbiased estimate of the orbit's.",
     )
-    orbit_max_tokens: int = field(
+    orbit_max_tokens: int = _setting(
         default=8192,
-        metadata={
-            "help": "The most tokens of the legal orders of a prompt's completions together, as many of the "
-            "illegal ones; each completion has an equal share."
-        },
+        help="The most tokens of the legal orders of a prompt's completions together, as many of the illegal ones; "
+        "each completion has an equal share.",
     )
 
     def __post_init__(self) -> None:
@@ -126,6 +117,8 @@ class OrbitGRPOConfig(GRPOConfig):  # type: ignore[misc]
     def _refusals(self) -> list[tuple[bool, str, str, str]]:
         """(whether it is so, what is wrong, what was found, what to set) of each combination without a meaning."""
         level, loss = self.importance_sampling_level, self.loss_type
+        of_trajectories = level == "trajectory"
+        numbers = ("orbit_jobs", "orbit_max_steps", "orbit_max_members", "orbit_max_tokens")
         return [
             (
                 level not in LEVELS,
@@ -134,19 +127,19 @@ class OrbitGRPOConfig(GRPOConfig):  # type: ignore[misc]
                 f"importance_sampling_level as one of {', '.join(LEVELS)}",
             ),
             (
-                level == "trajectory" and loss != "grpo",
+                of_trajectories and loss != "grpo",
                 "a loss that would count a trajectory's ratio once for each of its tokens",
                 f"loss_type={loss!r} with importance_sampling_level='trajectory'",
                 "loss_type='grpo', or another importance_sampling_level",
             ),
             (
-                level == "trajectory" and self.top_entropy_quantile < 1,
+                of_trajectories and self.top_entropy_quantile < 1,
                 "a selection of tokens, but a trajectory's ratio is not about tokens",
                 f"top_entropy_quantile={self.top_entropy_quantile}",
                 "top_entropy_quantile=1.0, or another importance_sampling_level",
             ),
             (
-                level == "trajectory" and bool(self.beta and self.use_bias_correction_kl),
+                of_trajectories and bool(self.beta and self.use_bias_correction_kl),
                 "a KL of single tokens, each weighted by the ratio of a whole trajectory",
                 f"beta={self.beta} and use_bias_correction_kl=True with importance_sampling_level='trajectory'",
                 "use_bias_correction_kl=False, or another importance_sampling_level",
@@ -176,39 +169,22 @@ class OrbitGRPOConfig(GRPOConfig):  # type: ignore[misc]
                 "remove_unused_columns=True",
                 "remove_unused_columns=False",
             ),
-            (
-                self.orbit_alpha < 0,
-                "a negative weight of the margin loss",
-                f"orbit_alpha={self.orbit_alpha}",
-                "orbit_alpha of 0 or more",
-            ),
-            (
-                self.orbit_augmentation < 0,
-                "a negative weight of the augmentation loss",
-                f"orbit_augmentation={self.orbit_augmentation}",
-                "orbit_augmentation of 0 or more",
-            ),
-            (
-                self.orbit_batch_size is not None and self.orbit_batch_size < 1,
-                "too few members at a time",
-                f"orbit_batch_size={self.orbit_batch_size}",
-                "orbit_batch_size of 1 or more",
-            ),
             *(
-                (
-                    getattr(self, name) < 1,
-                    "a number that is none",
-                    f"{name}={getattr(self, name)}",
-                    f"{name} of 1 or more",
-                )
-                for name in (
-                    "orbit_jobs",
-                    "orbit_max_steps",
-                    "orbit_max_members",
-                    "orbit_max_tokens",
+                self._too_small(name, 0, f"a negative weight of the {term} loss")
+                for name, term in (
+                    ("orbit_alpha", "margin"),
+                    ("orbit_augmentation", "augmentation"),
                 )
             ),
+            self._too_small("orbit_batch_size", 1, "too few members at a time"),
+            *(self._too_small(name, 1, "a number that is none") for name in numbers),
         ]
+
+    def _too_small(self, name: str, least: int, what: str) -> tuple[bool, str, str, str]:
+        """The refusal of a number below ``least``; None is no number."""
+        value = getattr(self, name)
+        is_wrong = value is not None and value < least
+        return is_wrong, what, f"{name}={value}", f"{name} of {least} or more"
 
 
 def named_datasets(name: str, given: Any) -> dict[str, Any]:

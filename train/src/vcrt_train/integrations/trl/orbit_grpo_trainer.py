@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
 from accelerate.utils import gather_object
 from torch import Tensor
+from trl import GRPOTrainer
+from trl.models.utils import disable_gradient_checkpointing
 
 from vcrt.errors import RunError, VcrtError
 from vcrt.printable import counted
@@ -20,23 +23,27 @@ from vcrt_train.integrations.orbit_credit import (
     differing_tokens,
     padded_tokens,
     tabulate,
-    unpadded,
 )
-from vcrt_train.integrations.trl.batches import (
+from vcrt_train.integrations.trl.candidate_scoring import (
+    Scored,
     batch_of,
     leave_one_out,
     listed_candidates,
+    needed_candidates,
     require_tokens,
     samples_of,
-    tokens_of_trees,
-)
-from vcrt_train.integrations.trl.candidate_scoring import (
-    needed_candidates,
     score_by_rows,
     score_by_tree,
+    tokens_of_trees,
 )
-from vcrt_train.integrations.trl.installed_trl import GRPOTrainer, disable_gradient_checkpointing
-from vcrt_train.integrations.trl.model_checks import find_exact_trees, leaves_parts_unused
+from vcrt_train.integrations.trl.model_checks import (
+    StepBegins,
+    find_exact_trees,
+    leaves_parts_unused,
+    random_states,
+    set_random_states,
+    text_tokenizer,
+)
 from vcrt_train.integrations.trl.online import OnlineOrbits, Written
 from vcrt_train.integrations.trl.orbit_grpo_config import (
     OrbitGRPOConfig,
@@ -45,9 +52,6 @@ from vcrt_train.integrations.trl.orbit_grpo_config import (
     require_supported,
     require_weights,
 )
-from vcrt_train.integrations.trl.processing import text_tokenizer
-from vcrt_train.integrations.trl.resuming import StepBegins, random_states, set_random_states
-from vcrt_train.integrations.trl.scored import Credit, Scored
 from vcrt_train.policy.backends import choose_backend
 from vcrt_train.policy.text_scoring import TextScores
 
@@ -91,7 +95,8 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         # TRL knows neither word: it is given what the hooks below build on.
         self._level: Any = args.importance_sampling_level
         self._leaves_one_out = args.scale_rewards == "leave_one_out"
-        self._credit: Credit | None = None
+        #: While a loss is computed: the scores of its batch, and the loss's own copy of that.
+        self._credit: tuple[Scored, dict[str, Any]] | None = None
         self._leaves_old_out = False
         self._online: OnlineOrbits | None = None
         if environment is not None:
@@ -165,17 +170,19 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """TRL's; outside of training, the environment's workers end with it."""
         self._require_columns_of("eval_dataset", *args, **kwargs)
-        try:
+        with self._ending_workers():
             return super().evaluate(*args, **kwargs)
-        finally:
-            if self._online is not None and not self.is_in_train:
-                self._online.end()
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """TRL's; outside of training, the environment's workers end with it."""
         self._require_columns_of("test_dataset", *args, **kwargs)
-        try:
+        with self._ending_workers():
             return super().predict(*args, **kwargs)
+
+    @contextmanager
+    def _ending_workers(self) -> Iterator[None]:
+        try:
+            yield
         finally:
             if self._online is not None and not self.is_in_train:
                 self._online.end()
@@ -230,21 +237,17 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 found="env_mask",
                 remedy="use a rollout_func without env_mask",
             )
-        is_training = self.model.training
-        own = slice(
-            self.accelerator.process_index * len(inputs),
-            (self.accelerator.process_index + 1) * len(inputs),
-        )
+        first = self.accelerator.process_index * len(inputs)
+        own = slice(first, first + len(inputs))
         if self._leaves_one_out:
-            group = self.num_generations if is_training else self.num_generations_eval
+            group = self.num_generations if self.model.training else self.num_generations_eval
             factors = leave_one_out(self._rewards, group)
             output["advantages"] = output["advantages"] * factors[own]
             # The table of completions shows what the loss takes.
             logged = self._logs["advantages"]
             for place in range(1, min(len(factors), len(logged)) + 1):
                 logged[-place] *= factors[-place].item()
-        prompts = unpadded(output["prompt_ids"], output["prompt_mask"])
-        samples = unpadded(output["completion_ids"], output["completion_mask"])
+        prompts, samples = zip(*samples_of(output), strict=True)
         if self._online is None:
             candidates = listed_candidates(
                 inputs, prompts, self.args, self._tokenizer, self.max_completion_length
@@ -374,7 +377,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             inputs["old_per_token_logps"] = self._credited(
                 inputs["old_per_token_logps"], inputs["orbit_old_surplus"], inputs
             )
-        self._credit = Credit(scored, inputs)
+        self._credit = scored, inputs
         try:
             loss: Tensor = super()._compute_loss(model, inputs)
         finally:
@@ -410,11 +413,11 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     ) -> Any:
         """TRL's, by one pass over trees where that is exact; within a loss, the credited log-probabilities."""
         batch = batch_of(input_ids, attention_mask, logits_to_keep)
-        credit = self._credit
         leaves_out, self._leaves_old_out = self._leaves_old_out, False
-        if credit is not None and credit.scored.samples is not None:
-            found = credit.scored.samples
-        elif credit is None and self._scores_trees(model, batch):
+        known = None if self._credit is None else self._credit[0].samples
+        if known is not None:
+            found = known
+        elif self._credit is None and self._scores_trees(model, batch):
             if leaves_out:
                 nothing = attention_mask.new_full(
                     (len(input_ids), logits_to_keep), torch.nan, dtype=torch.float32
@@ -422,11 +425,8 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 return nothing, None, None  # until _score_old
             samples = samples_of(batch)
             step = batch_size or len(samples)
-            found = [
-                one
-                for begin in range(0, len(samples), step)
-                for one in self._by_tree(model, samples[begin : begin + step], entropies=False)
-            ]
+            parts = [samples[begin : begin + step] for begin in range(0, len(samples), step)]
+            found = [one for part in parts for one in self._by_tree(model, part, entropies=False)]
         else:
             return self._with_credit(
                 super()._get_per_token_logps_and_entropies(
@@ -441,8 +441,8 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     def _with_credit(self, found: tuple[Tensor, Any, Any]) -> tuple[Tensor, Any, Any]:
         if self._credit is None:
             return found
-        log_probs, inputs = found[0], self._credit.inputs
-        credited = self._credited(log_probs, self._credit.scored.surplus, inputs)
+        log_probs, (scored, inputs) = found[0], self._credit
+        credited = self._credited(log_probs, scored.surplus, inputs)
         if "ref_per_token_logps" in inputs:
             # The KL is about the sampled tokens: the reference moves along, so that differences stay what they are.
             inputs["ref_per_token_logps"] = inputs["ref_per_token_logps"] + (credited - log_probs)
@@ -456,12 +456,12 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         for name, value in {**shares, **values}.items():
             mean = self.accelerator.gather(value.float()).nanmean().item()
             if not math.isnan(mean):  # no orbit was scored
-                self._log(f"orbit/{name}", mean)
+                self._own_metrics[f"orbit/{name}"].append(mean)
 
     def _log_online(self, online: OnlineOrbits) -> None:
         """What became of the samples, in shares of them, and what it took, over all processes."""
         every: list[Mapping[str, float]] = gather_object([online.counts])
-        metrics = self._metrics["train" if self.model.training else "eval"]
+        metrics = self._own_metrics
         samples = sum(one["samples"] for one in every)
         # TRL takes the mean of what was logged since the last time: a reason that did not occur is logged as 0.
         so_far = len(metrics["orbit/members"])
@@ -472,8 +472,10 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             values += [0.0] * (so_far - len(values))
             values.append(sum(one.get(name, 0.0) for one in every) / samples)
 
-    def _log(self, name: str, value: float) -> None:
-        self._metrics["train" if self.model.training else "eval"][name].append(value)
+    @property
+    def _own_metrics(self) -> dict[str, list[float]]:
+        metrics: dict[str, list[float]] = self._metrics["train" if self.model.training else "eval"]
+        return metrics
 
 
 def _with_tokens(rollout_func: Any, prompts: list[Any], trainer: Any) -> Any:

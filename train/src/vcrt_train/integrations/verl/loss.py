@@ -16,11 +16,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vcrt.errors import RunError
-from vcrt_train.integrations.verl.installed_verl import (
-    compute_policy_loss_vanilla,
-    register_policy_loss,
-)
+from vcrt.errors import RunError, UnavailableError
+
+try:
+    from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla, register_policy_loss
+except ImportError as error:
+    raise UnavailableError(
+        "verl is not installed, or what it imports is not",
+        found=str(error),
+        expected="verl 0.9.1",
+        remedy="install verl as its own documentation says",
+    ) from error
 
 #: What ``actor_rollout_ref.actor.policy_loss.loss_mode`` is set to.
 NAME = "orbit_grpo"

@@ -16,6 +16,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from torch import Tensor
+from verl.protocol import DataProto
+from verl.utils.model import compute_position_id_with_mask
 
 from vcrt.errors import MalformedInputError, RunError
 from vcrt.printable import counted
@@ -27,7 +29,6 @@ from vcrt_train.integrations.orbit_rows import (
     row_advantages,
     row_weights,
 )
-from vcrt_train.integrations.verl.installed_verl import DataProto, compute_position_id_with_mask
 from vcrt_train.integrations.verl.loss import row_values
 
 GROUP = "uid"

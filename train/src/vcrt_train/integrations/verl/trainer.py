@@ -26,13 +26,14 @@ from torch.nn.utils.rnn import pad_sequence
 
 from vcrt.errors import RunError, UnavailableError
 from vcrt_train.integrations.orbit_credit import TokenIds, encode_completions
-from vcrt_train.integrations.verl.installed_verl import DataProto, compute_position_id_with_mask
 from vcrt_train.integrations.verl.orbit_batch import GROUP, expand, sampled_members
 
 try:
     import transfer_queue
+    from verl.protocol import DataProto
     from verl.trainer.ppo.v1.trainer_base import register_trainer
     from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+    from verl.utils.model import compute_position_id_with_mask
     from verl.utils.tensordict_utils import list_of_dict_to_tensordict
     from verl.workers.utils.padding import response_from_nested
 except ImportError as error:
