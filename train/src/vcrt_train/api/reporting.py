@@ -45,11 +45,12 @@ def write_report(experiment: Experiment | str | Path, output: str | Path | None 
 
 def report_in(experiment: Experiment, directory: Path) -> Report:
     """Write the report to a folder that may be there; it links to an explorer that lies in it."""
-    from vcrt_train.report import explorer, page
+    from vcrt_train.report import page
     from vcrt_train.report.analysis import analyse
+    from vcrt_train.report.explorer.explorer_page import EXPLORER_FILE
     from vcrt_train.report.gather import gather
 
-    address = _if_there(directory, explorer.EXPLORER_FILE)
+    address = _if_there(directory, EXPLORER_FILE)
     analysis = analyse(replace(gather(experiment), explorer=address))
     files = page.write_report(analysis, directory)
     return Report(directory=directory, files=files, contents=analysis.contents, analysis=analysis)
@@ -90,17 +91,21 @@ def explore(
     Returns:
         What is on the page.
     """
-    from vcrt_train.report import explorer, page
+    from vcrt_train.report.explorer.explorer_contents import gather_explorer
+    from vcrt_train.report.explorer.explorer_page import require_place, write_explorer
+    from vcrt_train.report.page import REPORT_FILE
 
-    path = Path(output)
-    return explorer.write_explorer(
-        as_dataset(dataset),
-        path,
+    opened, path = as_dataset(dataset), Path(output)
+    require_place(path, opened)
+    contents = gather_explorer(
+        opened,
         experiment=None if experiment is None else as_experiment(experiment),
         runs=names_of(run),
         episodes=names_of(episode),
         per_schema=episodes,
-        report=_if_there(path.parent, page.REPORT_FILE),
+        report=_if_there(path.parent, REPORT_FILE),
         factories=environments,
         progress=progress,
     )
+    write_explorer(contents, path)
+    return contents

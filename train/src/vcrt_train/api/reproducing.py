@@ -101,7 +101,8 @@ def demo(
     from vcrt_train.protocol.experiment import create_experiment
     from vcrt_train.protocol.planned_training import train
     from vcrt_train.protocol.planning import frozen_plan
-    from vcrt_train.report.explorer import EXPLORER_FILE, write_explorer
+    from vcrt_train.report.explorer.explorer_contents import gather_explorer
+    from vcrt_train.report.explorer.explorer_page import EXPLORER_FILE, write_explorer
     from vcrt_train.report.page import REPORT_FILE
 
     for name, value in (("episodes", episodes), ("runs", runs)):
@@ -130,7 +131,8 @@ def demo(
     explorer = folder / "report" / EXPLORER_FILE
     # What a language model says of every episode at every checkpoint takes as long as its training.
     shown = experiment if backbone.is_embedded else None
-    write_explorer(dataset, explorer, experiment=shown, report=REPORT_FILE, progress=progress)
+    contents = gather_explorer(dataset, experiment=shown, report=REPORT_FILE, progress=progress)
+    write_explorer(contents, explorer)
     return Demo(
         folder=folder,
         dataset=dataset,

@@ -18,7 +18,9 @@ from vcrt.orders import all_orders, linear_extensions
 from vcrt.printable import printable
 from vcrt_train.protocol.plan import PlannedRun
 from vcrt_train.report.explorer import explorer_contents as gathering
-from vcrt_train.report.explorer import gather_explorer, geometry, render_explorer
+from vcrt_train.report.explorer import geometry
+from vcrt_train.report.explorer.explorer_contents import gather_explorer
+from vcrt_train.report.explorer.explorer_page import render_explorer
 from vcrt_train.report.explorer.masses import Mass, RunMasses
 
 pytestmark = pytest.mark.browser

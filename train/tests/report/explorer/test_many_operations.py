@@ -24,7 +24,7 @@ from vcrt_train.protocol.experiment import create_experiment
 from vcrt_train.protocol.planned_training import train
 from vcrt_train.protocol.planning import make_plan
 from vcrt_train.protocol.scores import read_scores
-from vcrt_train.report.explorer import gather_explorer
+from vcrt_train.report.explorer.explorer_contents import gather_explorer
 from vcrt_train.report.explorer.explorer_page import page_json
 
 NAMES = ("left", "right")

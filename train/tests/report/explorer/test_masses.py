@@ -27,7 +27,8 @@ from vcrt_train.protocol.experiment import create_experiment, load_sources, open
 from vcrt_train.protocol.planned_training import train
 from vcrt_train.protocol.planning import make_plan
 from vcrt_train.protocol.scores import FROZEN_AS, openings
-from vcrt_train.report.explorer import gather_explorer, masses
+from vcrt_train.report.explorer import masses
+from vcrt_train.report.explorer.explorer_contents import gather_explorer
 from vcrt_train.report.explorer.explorer_page import page_json
 from vcrt_train.training.methods import method
 

@@ -10,6 +10,7 @@ from hashlib import sha256
 import pytest
 
 import vcrt
+import vcrt_train
 from explorer_support import BREAKS_OUT, evil, lines_of, several, without_processes
 from report_support import Page
 from shop import Shop
@@ -22,9 +23,9 @@ from vcrt.orders import all_orders
 from vcrt.records.audit import certified_from_row
 from vcrt.records.dataset import read_audit
 from vcrt_train.report.explorer import explorer_contents as gathering
-from vcrt_train.report.explorer import gather_explorer, render_explorer, write_explorer
 from vcrt_train.report.explorer.episodes import MAX_CHARACTERS, embedded, shown_text
-from vcrt_train.report.explorer.explorer_page import page_json
+from vcrt_train.report.explorer.explorer_contents import gather_explorer
+from vcrt_train.report.explorer.explorer_page import page_json, render_explorer
 from vcrt_train.report.explorer.geometry import swaps
 
 
@@ -120,7 +121,7 @@ def test_long_text_is_cut_and_says_so():
 def test_equal_contents_give_equal_bytes(lines, tmp_path):
     dataset, factories = lines
     for name in ("one.html", "other.html"):
-        write_explorer(dataset, tmp_path / name, factories=factories)
+        vcrt_train.explore(dataset, tmp_path / name, environments=factories)
     assert (tmp_path / "one.html").read_bytes() == (tmp_path / "other.html").read_bytes()
     assert str(tmp_path) not in (tmp_path / "one.html").read_text()
 
@@ -231,13 +232,13 @@ def test_an_environment_that_is_not_installed_leaves_the_signatures(lines):
 def test_only_an_earlier_explorer_is_replaced(lines, tmp_path):
     dataset, factories = lines
     page = tmp_path / "new" / "explorer.html"
-    write_explorer(dataset, page, factories=factories)
-    write_explorer(dataset, str(page), factories=factories, per_schema=1)
+    vcrt_train.explore(dataset, page, environments=factories)
+    vcrt_train.explore(dataset, str(page), environments=factories, episodes=1)
     assert "1 of 3 episodes" in page.read_text()
     page.write_text("my notes")
     for place in (page, tmp_path):
         with pytest.raises(VcrtError, match="something else"):
-            write_explorer(dataset, place, factories=factories)
+            vcrt_train.explore(dataset, place, environments=factories)
     assert page.read_text() == "my notes"
 
 

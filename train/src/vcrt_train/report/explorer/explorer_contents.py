@@ -88,8 +88,27 @@ def gather_explorer(
     factories: Mapping[str, EnvironmentFactory] | None = None,
     progress: Progress = SILENT,
 ) -> ExplorerContents:
-    """Gather a page; raises as :func:`vcrt_train.report.explorer.write_explorer` does."""
-    _require_one_choice(experiment, runs, episodes, per_schema)
+    """Gather what a page says of a dataset's episodes.
+
+    ``episodes`` names those to show; without names they are the first ``per_schema`` (8) of each schema. With an
+    ``experiment`` on the dataset, each order's exact probability is shown for the frozen backbone and for every kept
+    update of ``runs`` (METHOD/HELD-OUT/SEED; by default the smallest seed of each method and fold). What a run holds
+    out is scored only after the evaluation was opened and recorded. ``report`` is the relative address of a report.
+
+    Raises :class:`VcrtError` where it is not clear what to show, :class:`vcrt.errors.DatasetError` for an episode that
+    is not in the dataset, :class:`vcrt.errors.UnknownNameError` for a run that is not planned, and
+    :class:`vcrt.errors.RunError` for one that is not finished or an experiment on another dataset.
+    """
+    if per_schema is not None and per_schema < 1:
+        raise VcrtError(
+            "too few episodes of each schema", found=str(per_schema), expected="1 or more"
+        )
+    if per_schema is not None and episodes:
+        found = "names, and a number of each schema"
+        raise VcrtError("which episodes?", found=found, expected="one of them")
+    if runs and experiment is None:
+        expected = "an experiment with them"
+        raise VcrtError("runs of which experiment?", found=", ".join(runs), expected=expected)
     chosen = [] if experiment is None else _runs(experiment, dataset, runs)
     rows = {name: read_audit(dataset, name) for name in dataset.environments}
     names = {name: [row["episode_id"] for row in some] for name, some in rows.items()}
@@ -97,11 +116,12 @@ def gather_explorer(
     for environment, some in rows.items():
         for row in some:
             schemas[environment, row["schema"]].append(row["episode_id"])
-    wanted = (
-        _named(names, episodes, str(dataset.path))
-        if episodes
-        else _in_turn(schemas, per_schema or PER_SCHEMA)
-    )
+    if episodes:
+        wanted = _named(names, episodes, str(dataset.path))
+    else:
+        # One of each schema at a time, so that schemas share whatever room there is.
+        rounds = zip_longest(*(some[: per_schema or PER_SCHEMA] for some in schemas.values()))
+        wanted = [name for some in rounds for name in some if name is not None]
     num_operations = _common_length(dataset.manifest, wanted, rows)
     drawn = drawn_steps(num_operations)
     made = _that_fit(
@@ -152,34 +172,6 @@ def _common_length(
     return lengths.pop() if len(lengths) == 1 else None
 
 
-def _require_one_choice(
-    experiment: Experiment | None,
-    runs: Sequence[str],
-    episodes: Sequence[str],
-    per_schema: int | None,
-) -> None:
-    """Raise :class:`VcrtError` where it is not clear what the page is to show."""
-    if per_schema is not None and per_schema < 1:
-        raise VcrtError(
-            "too few episodes of each schema", found=str(per_schema), expected="1 or more"
-        )
-    if per_schema is not None and episodes:
-        found = "names, and a number of each schema"
-        raise VcrtError("which episodes?", found=found, expected="one of them")
-    if runs and experiment is None:
-        expected = "an experiment with them"
-        raise VcrtError("runs of which experiment?", found=", ".join(runs), expected=expected)
-
-
-def _in_turn(names: Mapping[tuple[str, str], Sequence[str]], per_schema: int) -> list[str]:
-    """The first ``per_schema`` episodes of each schema, one of each schema at a time.
-
-    Whatever room there is, schemas then share it.
-    """
-    rounds = zip_longest(*(some[:per_schema] for some in names.values()))
-    return [name for some in rounds for name in some if name is not None]
-
-
 def _named(names: Mapping[str, Sequence[str]], wanted: Sequence[str], where: str) -> list[str]:
     """The episodes of these names, each once; raises :class:`DatasetError` for one that is not in the dataset."""
     known = [name for some in names.values() for name in some]
@@ -220,10 +212,19 @@ def _that_fit(
     """As many of the wanted episodes, in their order, as the page has room for; one at least."""
     found = {row["episode_id"]: (name, row) for name, some in rows.items() for row in some}
     made: dict[str, ShownEpisode] = {}
+    manifest = dataset.manifest
     room, pictures = ROOM, set[Pairs]()
     for name in wanted:
         environment, row = found[name]
-        one = _made(dataset, row, describe[environment](name), drawn)
+        certified = certified_from_row(row, manifest.preset)
+        required = required_pairs(certified)
+        one = ShownEpisode(
+            name=name,
+            shown=episode_json(certified, describe[environment](name), is_drawn=drawn is not None),
+            slots=anonymise(certified, manifest.seed, manifest.record_form).slot_of_operation,
+            required=required,
+            drawing=None if drawn is None else drawing(drawn, required),
+        )
         room -= len(embedded(one.shown).encode()) + bytes_of_scores
         if one.drawing is not None and one.required not in pictures:
             pictures.add(one.required)
@@ -232,21 +233,6 @@ def _that_fit(
             break
         made[name] = one
     return made
-
-
-def _made(
-    dataset: Dataset, row: Mapping[str, str], describe: Describe, drawn: int | None
-) -> ShownEpisode:
-    manifest = dataset.manifest
-    certified = certified_from_row(row, manifest.preset)
-    required = required_pairs(certified)
-    return ShownEpisode(
-        name=row["episode_id"],
-        shown=episode_json(certified, describe, is_drawn=drawn is not None),
-        slots=anonymise(certified, manifest.seed, manifest.record_form).slot_of_operation,
-        required=required,
-        drawing=None if drawn is None else drawing(drawn, required),
-    )
 
 
 def _bytes_of_scores(

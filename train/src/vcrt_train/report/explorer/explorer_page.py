@@ -1,4 +1,4 @@
-"""Render the explorer's page: the gathered contents as JSON, a script and a style of our own, and no address.
+"""Render and write the explorer's page: the gathered contents as JSON, a script and a style of our own, no address.
 
 The Content-Security-Policy names the digests of the one script and the one style, and allows nothing else, so that even
 a text that got out of its place could do nothing. Equal contents give equal bytes.
@@ -9,12 +9,16 @@ from __future__ import annotations
 from base64 import b64encode
 from hashlib import sha256
 from importlib.resources import files
+from pathlib import Path
 
 from markupsafe import Markup
 
+from vcrt.errors import VcrtError
 from vcrt.hashing import Json
 from vcrt.orders import all_orders, order_columns
 from vcrt.printable import counted
+from vcrt.records.dataset import Dataset
+from vcrt.storage import make_directory, write_file
 from vcrt.words.certificate_words import order_text
 from vcrt_train.report.explorer.episodes import drawing_name, embedded
 from vcrt_train.report.explorer.explorer_contents import ExplorerContents
@@ -23,8 +27,10 @@ from vcrt_train.report.explorer.masses import Mass, RunMasses
 from vcrt_train.report.table import template
 from vcrt_train.report.wording import counted_range, label
 
-#: Where the page's parts lie. The scripts are put together in this order.
-ASSETS = "vcrt_train.report.explorer.assets"
+EXPLORER_FILE = "explorer.html"
+#: What every explorer's page begins with, and nothing else that is in the way of one.
+_BEGINS = b"<!doctype html>\n<!-- made by `vcrt explore` -->\n"
+#: The scripts are put together in this order.
 SCRIPTS = (
     "elements.js",
     "state.js",
@@ -35,15 +41,52 @@ SCRIPTS = (
     "training.js",
     "main.js",
 )
+_PACKAGE = "vcrt_train.report.explorer"
 #: Probabilities are written as whole millionths.
 MILLION = 1_000_000
+
+
+def require_place(path: Path, dataset: Dataset) -> None:
+    """Raise :class:`VcrtError` if something else than an explorer is at ``path``, or if it lies in the dataset."""
+    found = None
+    if path.is_dir():
+        found = "a folder"
+    elif path.exists() and not (path.is_file() and _begins(path) == _BEGINS):
+        found = "a file that is no explorer"
+    if found is not None:
+        raise VcrtError(
+            "something else is where the page is to be written",
+            where=str(path),
+            found=found,
+            expected="nothing, or an earlier explorer",
+            remedy="give another place with --output",
+        )
+    if path.resolve().is_relative_to(dataset.path.resolve()):
+        raise VcrtError(
+            "a dataset's folder holds the dataset alone",
+            where=str(path),
+            expected="a place outside of it",
+            remedy=f"for example: --output {dataset.path.with_name(EXPLORER_FILE)}",
+        )
+
+
+def _begins(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(len(_BEGINS))
+
+
+def write_explorer(contents: ExplorerContents, path: Path) -> None:
+    """Write the page, under 5 MB; an earlier one is replaced."""
+    page = render_explorer(contents).encode("utf-8")
+    make_directory(path.parent)
+    write_file(path, page)
 
 
 def render_explorer(contents: ExplorerContents) -> str:
     """The HTML of the page."""
     script = '(() => {\n"use strict";\n' + "\n".join(map(_asset, SCRIPTS)) + "})();\n"
     style = _asset("explorer.css")
-    return template(ASSETS, "explorer.html.jinja").render(
+    return template(_PACKAGE, "assets/explorer.html.jinja").render(
         policy=f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; "
         "base-uri 'none'; form-action 'none'",
         script=Markup(script),
@@ -139,7 +182,7 @@ def _subtitle(contents: ExplorerContents) -> str:
 
 
 def _asset(name: str) -> str:
-    return files(ASSETS).joinpath(name).read_text(encoding="utf-8")
+    return files(_PACKAGE).joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def _digest(text: str) -> str:
