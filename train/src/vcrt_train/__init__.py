@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from vcrt_train.api.experimenting import search as search
     from vcrt_train.api.experimenting import train as train
     from vcrt_train.api.experimenting import trained_policy as trained_policy
-    from vcrt_train.api.exporting import export as export
     from vcrt_train.api.models import check_backbone as check_backbone
     from vcrt_train.api.models import export_model as export_model
     from vcrt_train.api.models import fetch_backbone as fetch_backbone
     from vcrt_train.api.models import import_backbone as import_backbone
     from vcrt_train.api.models import lock_backbone as lock_backbone
     from vcrt_train.api.reporting import explore as explore
+    from vcrt_train.api.reporting import export as export
     from vcrt_train.api.reporting import write_report as write_report
     from vcrt_train.api.reproducing import demo as demo
     from vcrt_train.api.reproducing import reproduce as reproduce
@@ -41,10 +41,9 @@ _PLACE_OF, __getattr__, __dir__ = lazy(
     __name__,
     {
         "vcrt_train.api.experimenting": "decide evaluate methods plan search train trained_policy",
-        "vcrt_train.api.exporting": "export",
         "vcrt_train.api.models": "check_backbone export_model fetch_backbone import_backbone "
         "lock_backbone",
-        "vcrt_train.api.reporting": "explore write_report",
+        "vcrt_train.api.reporting": "explore export write_report",
         "vcrt_train.api.reproducing": "demo reproduce",
         "vcrt_train.config": "RunConfig",
         "vcrt_train.config_files": "load_config",

@@ -208,11 +208,19 @@ def evaluate(
     progress: Progress = SILENT,
     other_code: str | None = None,
 ) -> Scores:
-    """Open the held-out folds, once, and score every run and the frozen backbone: ``vcrt evaluate``.
+    """Open the held-out folds and score every run, once.
 
-    The opening is recorded; a second one needs a ``reopen_reason``, which every later report shows, as it does the
-    reason ``other_code`` to score with other source code of vcrt than was planned. Raises
-    :class:`vcrt.errors.RunError` if a run is not finished or the folds were opened before.
+    Example: vcrt evaluate runs/experiment
+
+    Args:
+        experiment: An experiment whose runs are all trained.
+        reopen_reason: Why it is opened again.
+        jobs: Worker processes; as many as there are cores by default, or one on a GPU.
+        prompts_at_a_time: Score so many prompts in one pass; fewer need less memory.
+        other_code: Why other source code of vcrt than was planned is to score; every later report shows it.
+
+    Raises:
+        RunError: A run is not finished, or the folds were opened before and no reason is given.
     """
     from vcrt_train.protocol import evaluation
 

@@ -10,7 +10,7 @@ CHAPTERS: Chapters = {
         "demo": Command(
             function="vcrt_train:demo",
             summary="everything once, small, with a report at the end",
-            view="vcrt_train.cli.reproduce:print_demo",
+            view="vcrt_train.cli.report:print_demo",
             prepare="vcrt_train.cli.settings:with_config",
             interrupted="what the demo had published stays in its folder; a new one is made by",
         ),
@@ -26,7 +26,7 @@ CHAPTERS: Chapters = {
         "export": Command(
             function="vcrt_train:export",
             summary="records with orbits, for other trainers",
-            view="vcrt_train.cli.export:print_exported",
+            view="vcrt_train.cli.report:print_exported",
         )
     },
     "train": {
@@ -63,8 +63,11 @@ CHAPTERS: Chapters = {
     },
     "results": {
         "evaluate": Command(
-            function="vcrt_train.cli.train:evaluate",
+            function="vcrt_train:evaluate",
             summary="open the held-out environments, once",
+            view="vcrt_train.cli.train:print_evaluated",
+            names={"reopen_reason": "reason"},
+            prepare="vcrt_train.cli.train:requiring_a_reason",
             interrupted="no score was recorded; go on under the same opening with",
         ),
         "report": Command(
@@ -88,7 +91,7 @@ CHAPTERS: Chapters = {
         "export-model": Command(
             function="vcrt_train:export_model",
             summary="a trained run as PEFT or model folder",
-            view="vcrt_train.cli.export:print_model",
+            view="vcrt_train.cli.report:print_model",
             tells=True,
         ),
     },

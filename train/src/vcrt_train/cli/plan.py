@@ -12,7 +12,6 @@ from rich.table import Table
 import vcrt
 import vcrt_train
 from vcrt.cli.options import plain_console, print_document, say
-from vcrt.hashing import Json
 from vcrt.printable import counted
 from vcrt_train.config import DEFAULTS, RunConfig
 
@@ -36,27 +35,18 @@ def print_plan(experiment: Experiment, *, dataset: Path, json: bool = False) -> 
     Args:
         json: Print the plan's hash, the names of its runs and its warnings for machines.
     """
+    made, console = experiment.plan, plain_console()
     if json:
-        print_document(_plan_document(experiment))
+        print_document(
+            {
+                "experiment": str(experiment.path),
+                "plan_hash": made.plan_hash,
+                "runs": [run.name for run in made.runs],
+                "warnings": list(made.warnings),
+                "remarks": list(made.remarks),
+            }
+        )
         return
-    console = plain_console()
-    _print_plan(console, dataset, experiment)
-    say(console, f"next: vcrt train {experiment.path}")
-
-
-def _plan_document(experiment: Experiment) -> dict[str, Json]:
-    made = experiment.plan
-    return {
-        "experiment": str(experiment.path),
-        "plan_hash": made.plan_hash,
-        "runs": [run.name for run in made.runs],
-        "warnings": list(made.warnings),
-        "remarks": list(made.remarks),
-    }
-
-
-def _print_plan(console: Console, dataset: Path, experiment: Experiment) -> None:
-    made = experiment.plan
     methods, folds = counted(len(made.methods), "method"), counted(len(made.held_out), "fold")
     each = counted(len(made.runs) // (len(made.methods) * len(made.held_out)), "run")
     updates = counted(made.config.schedule.updates, "update")
@@ -77,7 +67,7 @@ def _print_plan(console: Console, dataset: Path, experiment: Experiment) -> None
     named = [made.backbone.name, made.backbone_revision, made.provenance.in_words()]
     say(console, f"backbone  {', '.join(filter(None, named))}{made.backbone.shown}")
     say(console, *(f"WARNING: {line}" for line in made.warnings))
-    say(console, *(f"note: {line}" for line in made.remarks))
+    say(console, *(f"note: {line}" for line in made.remarks), f"next: vcrt train {experiment.path}")
 
 
 def print_search(console: Console, search: Search) -> None:

@@ -1,19 +1,22 @@
-"""Run the command report, and print what is on a page of episodes."""
+"""Run the command report, and print what else was made: demos, pages of episodes, exports."""
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from rich.console import Console
-
 import vcrt_train
+from vcrt.cli.certify import print_counts
 from vcrt.cli.options import plain_console, say
 from vcrt.errors import UnknownNameError, VcrtError
 from vcrt.printable import counted
 
 if TYPE_CHECKING:
-    from vcrt_train.api.reporting import Report
+    from vcrt_train.api.models import ExportedModel
+    from vcrt_train.api.reporting import Exported, Report
+    from vcrt_train.api.reproducing import Demo
     from vcrt_train.report.explorer.explorer_contents import ExplorerContents
 
 
@@ -41,11 +44,10 @@ def report(
         )
     if table is None and form != "terminal":
         raise VcrtError("which table?", found=f"--form {form}", expected="--form with --table")
-    console = plain_console()
     if table is not None:
-        _print_one_table(console, experiment, table, form)
+        _print_one_table(experiment, table, form)
     else:
-        say_report(console, vcrt_train.write_report(experiment, output))
+        print_report(vcrt_train.write_report(experiment, output))
 
 
 def print_explored(contents: ExplorerContents, *, output: Path) -> None:
@@ -59,18 +61,13 @@ def print_explored(contents: ExplorerContents, *, output: Path) -> None:
 
 def print_report(report: Report) -> None:
     """Print the result of a report that was written, and where the rest is."""
-    say_report(plain_console(), report)
-
-
-def say_report(console: Console, report: Report) -> None:
-    """Say the same on a console."""
     from vcrt_train.report.page import REPORT_FILE
     from vcrt_train.report.summary import summary
     from vcrt_train.report.table import to_rich
     from vcrt_train.report.tables import SHOWN, report_tables
     from vcrt_train.report.task import task_text
 
-    directory = report.directory
+    console, directory = plain_console(), report.directory
     console.print(f"{task_text(report.contents)}\n", highlight=False, markup=False)
     tables = report_tables(report.analysis)
     for table in tables:
@@ -87,7 +84,7 @@ def say_report(console: Console, report: Report) -> None:
     )
 
 
-def _print_one_table(console: Console, experiment: Path, name: str, form: str) -> None:
+def _print_one_table(experiment: Path, name: str, form: str) -> None:
     from vcrt_train.report.analysis import analyse
     from vcrt_train.report.gather import gather
     from vcrt_train.report.table import to_csv, to_latex, to_rich, to_text
@@ -97,8 +94,60 @@ def _print_one_table(console: Console, experiment: Path, name: str, form: str) -
     tables = {one.name: one for one in report_tables(analyse(contents))}
     if name not in tables:
         raise UnknownNameError.of("table", name, tables)
+    console = plain_console()
     if form == "terminal":
         console.print(to_rich(tables[name]))
     else:
-        written = {"text": to_text, "csv": to_csv, "latex": to_latex}[form](tables[name])
-        console.file.write(written)
+        console.file.write({"text": to_text, "csv": to_csv, "latex": to_latex}[form](tables[name]))
+
+
+def print_demo(made: Demo) -> None:
+    """Print the result of a demo, and what to try next."""
+    console = plain_console()
+    print_counts(console, made.dataset.manifest)
+    print_report(made.report)
+    agreement, dataset, vcrt_command = made.agreement, made.dataset.path, _command()
+    say(
+        console,
+        f"{agreement.episodes} episodes, {agreement.agreed} of {agreement.replays} replays agree; "
+        f"{made.seconds:.0f} s in all",
+        f"root hash  {made.dataset.manifest.root_hash}",
+        f"dataset    {dataset}",
+        f"experiment {made.experiment.path}",
+        f"report     {made.report.files['report.html']}",
+        f"explorer   {made.explorer}",
+        "",
+        "try next:",
+        f"  {vcrt_command} verify {dataset}",
+        f"  {vcrt_command} environments validate clrs",
+        f"  {vcrt_command} plan {dataset} --output {made.folder / 'ablation'} --methods vcrt no-orbit no-anti",
+    )
+
+
+def _command() -> str:
+    """How to call this very command from the shell: by its name only if the shell finds it."""
+    called = Path(sys.argv[0])
+    return called.name if shutil.which(called.name) else str(called)
+
+
+def print_exported(exported: Exported, *, output: Path) -> None:
+    """Print how many records were written, and how they are loaded."""
+    say(
+        plain_console(),
+        f"{counted(exported.num_records, 'record')}  {output}",
+        f"root hash {exported.root_hash}",
+        f'next: datasets.Dataset.from_parquet("{output}")',
+    )
+
+
+def print_model(made: ExportedModel, *, output: Path) -> None:
+    """Print which run's model was written, and how it is loaded."""
+    how = f'AutoModelForCausalLM.from_pretrained("{made.base if made.is_adapter else output}")'
+    if made.is_adapter:
+        how = f'peft.PeftModel.from_pretrained({how}, "{output}")'
+    say(
+        plain_console(),
+        f"run {made.policy.run} after update {made.policy.update}  {output}",
+        f"provenance: {made.provenance.in_words()}",
+        f"next: {how}",
+    )

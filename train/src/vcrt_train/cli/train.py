@@ -1,4 +1,4 @@
-"""Run the commands that carry out a plan: train, and the one evaluate."""
+"""Run the command train, and make the options of evaluate."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import vcrt_train
 from vcrt.cli.options import last_given, plain_console, say
@@ -16,6 +17,9 @@ from vcrt.cli.progress import showing_progress
 from vcrt.errors import RunError, VcrtError
 from vcrt.jobs import num_jobs
 from vcrt.printable import counted
+
+if TYPE_CHECKING:
+    from vcrt_train.protocol.scores import Scores
 
 #: Seconds that a process waits with an unforeseen error. That may be a connection that another process's end has cut:
 #: then torchrun ends this one before it says so.
@@ -125,40 +129,28 @@ def _train_shared(*arguments: Any, **options: Any) -> Mapping[str, str]:
         raise
 
 
-def evaluate(
-    experiment: Path,
-    reopen: bool = False,
-    reason: str | None = None,
-    jobs: int | None = None,
-    prompts_at_a_time: int = 64,
-    other_code: str | None = None,
-) -> None:
-    """Open the held-out folds and score every run, once.
+def requiring_a_reason(
+    command: Callable[..., None], arguments: Sequence[str]
+) -> Callable[..., None]:
+    """The command ``evaluate``, which opens again only where it is said why; raises :class:`RunError` otherwise."""
 
-    Example: vcrt evaluate runs/experiment
+    @wraps(command)
+    def run(**options: Any) -> None:
+        if options["reopen"] != bool(options["reopen_reason"]):
+            raise RunError(
+                "a second opening needs both --reopen and --reason",
+                found="only one of them",
+                remedy='for example: --reopen --reason "a checkpoint file was restored"',
+            )
+        command(**options)
+
+    return run
+
+
+def print_evaluated(_: Scores, *, experiment: Path, reopen: bool = False) -> None:
+    """Say what comes next.
 
     Args:
-        experiment: An experiment whose runs are all trained.
         reopen: Open again what was opened and scored before; every later report says so.
-        reason: Why it is opened again.
-        jobs: Worker processes; as many as there are cores by default, or one on a GPU.
-        prompts_at_a_time: Score so many prompts in one pass; fewer need less memory.
-        other_code: Why other source code of vcrt than was planned is to score; every later report shows it.
     """
-    if reopen != bool(reason):
-        raise RunError(
-            "a second opening needs both --reopen and --reason",
-            found="only one of them",
-            remedy='for example: --reopen --reason "a checkpoint file was restored"',
-        )
-    console = plain_console()
-    with showing_progress(console) as progress:
-        vcrt_train.evaluate(
-            experiment,
-            jobs=jobs,
-            reopen_reason=reason,
-            prompts_at_a_time=prompts_at_a_time,
-            progress=progress,
-            other_code=other_code,
-        )
-    say(console, f"next: vcrt report {experiment}")
+    say(plain_console(), f"next: vcrt report {experiment}")
