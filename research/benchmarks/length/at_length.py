@@ -60,8 +60,8 @@ from vcrt_train.protocol.statistics import Interval, paired_bootstrap
 from vcrt_train.report.analysis import Analysis, analyse
 from vcrt_train.report.contents import ReportContents
 from vcrt_train.report.estimates import Estimate, compare
-from vcrt_train.report.further_sets_table import seen_on
 from vcrt_train.report.gather import gather
+from vcrt_train.report.tables import seen_on
 from vcrt_train.report.task import chance
 from vcrt_train.training.methods import method
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import tyro
 from rich.console import Console
 from rich.table import Table
 
 import vcrt
 import vcrt_train
-from vcrt.cli.options import plain_console, print_document, say
+from vcrt.cli.options import last_given, plain_console, print_document, say
 from vcrt.printable import counted
 from vcrt_train.config import DEFAULTS, RunConfig
+from vcrt_train.config_files import load_config, settings_names, to_toml
 
 if TYPE_CHECKING:
     from vcrt_train.protocol.experiment import Experiment
@@ -112,3 +115,54 @@ def print_methods(methods: Mapping[str, Method], *, json: bool = False) -> None:
 
 def _ratio(row: Method) -> str:
     return row.ratio.replace("_", " ") if "policy_loss" in row.terms else "none"
+
+
+ConfigFile = Annotated[
+    Path | None,
+    tyro.conf.arg(
+        name="config",
+        help="A TOML file with settings, in tables such as [objective]; options of the command line stand above it.",
+    ),
+]
+SettingsName = Annotated[
+    str | None,
+    tyro.conf.arg(
+        name="settings",
+        help=f"Settings that come with vcrt, below those of the file: {', '.join(settings_names())}.",
+    ),
+]
+PrintConfig = Annotated[
+    bool,
+    tyro.conf.arg(help="Print all settings as a file for --config, and do nothing."),
+]
+#: What every command that takes settings takes as well: the type of each option, and its default.
+CONFIG_OPTIONS = {
+    "config_file": (ConfigFile, None),
+    "named_settings": (SettingsName, None),
+    "print_config": (PrintConfig, False),
+}
+
+
+def with_config(command: Callable[..., None], arguments: Sequence[str]) -> Callable[..., None]:
+    """The command, with --config and --settings, which stand below single settings, and --print-config."""
+    path, named = last_given(arguments, "--config"), last_given(arguments, "--settings")
+    base = load_config(path, settings=named)
+
+    def run(*, config: RunConfig, print_config: bool, **options: object) -> None:
+        if print_config:
+            print(to_toml(config.resolved()), end="")
+            return
+        for name in ("config_file", "named_settings"):
+            del options[name]
+        command(config=config, **options)
+
+    parameters = inspect.signature(command).parameters
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in CONFIG_OPTIONS.items()
+    ]
+    every = {**parameters, "config": parameters["config"].replace(default=base)}
+    run.__signature__ = inspect.Signature([*every.values(), *added])  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in [*every.values(), *added]}
+    run.__doc__ = command.__doc__
+    return run
