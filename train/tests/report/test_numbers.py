@@ -17,7 +17,7 @@ from vcrt_train.protocol.statistics import Interval, paired_bootstrap, pass_rate
 from vcrt_train.report.analysis import HELD_OUT, SOURCE, analyse, points_of, update_points
 from vcrt_train.report.contents import FoldScore
 from vcrt_train.report.coverage import coverage_sentences, coverage_table
-from vcrt_train.report.estimates import Resampled, Scores
+from vcrt_train.report.estimates import Scores
 from vcrt_train.report.page import write_report
 from vcrt_train.report.provenance import clock_table
 from vcrt_train.report.summary import bound_of
@@ -27,7 +27,7 @@ from vcrt_train.report.tables import update_table
 def test_shares_of_folds_whose_items_are_all_alike_have_a_width() -> None:
     ones = {fold: np.ones((3, 50)) for fold in ("a", "b", "c")}
     scores = Scores(by_fold=ones, seeds={fold: [0, 1, 2] for fold in ones})
-    share = Resampled(scores=scores, items=dict.fromkeys(ones, np.ones(100))).shares()["a"]
+    share = replace(scores, replicates=dict.fromkeys(ones, np.ones(100))).shares()["a"]
     # An item of the first fold at -1 takes two thirds of twice its part of the whole.
     half = 4 / 3 * (1 - 0.025 ** (1 / 150))
     assert share.value == pytest.approx(1 / 3)

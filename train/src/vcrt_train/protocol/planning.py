@@ -257,14 +257,7 @@ def make_plan(
         source = source_split(
             [items[name] for name in plan.sources(fold)], config.data.retention_share, seed
         )
-        if not source.training or not source.retention:
-            raise RunError(
-                "too few source items to train on some and set others aside",
-                where=f"{fold} held out",
-                found=f"{len(source.training)} to train on, {len(source.retention)} set aside",
-                expected="at least one of each",
-                remedy="certify more episodes",
-            )
+        source.require_both(fold, "train on some and set others aside", "set aside")
         if all(item.all_legal for item in source.training):
             raise RunError(
                 "nothing can be learnt from source items of which every order is legal",

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vcrt.errors import RunError
 from vcrt.hashing import json_digest
 from vcrt.randomness import generator
 from vcrt.records.dataset import Dataset, Item, load_items
@@ -19,6 +20,17 @@ class SourceSplit:
 
     training: tuple[Item, ...]
     retention: tuple[Item, ...]
+
+    def require_both(self, held_out: str, purpose: str, use: str) -> None:
+        """Raise :class:`RunError` unless there are items of both kinds; says what they are for."""
+        if not self.training or not self.retention:
+            raise RunError(
+                f"too few source items to {purpose}",
+                where=f"{held_out} held out",
+                found=f"{len(self.training)} to train on, {len(self.retention)} {use}",
+                expected="at least one of each",
+                remedy="certify more episodes",
+            )
 
 
 def split_sources(

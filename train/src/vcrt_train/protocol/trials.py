@@ -118,44 +118,33 @@ def run_search(
     config = backbone.named_in(checked(config)).resolved()
     digest = require_trainable(backbone, config).digest
     config = config.override(of_length(config.schedule.updates))
-    code = code_of(dataset.environments)
-    work = [
-        _TrialJob(
-            dataset=dataset.path.resolve(),
-            root_hash=dataset.manifest.root_hash,
-            backbone=backbone,
-            backbone_digest=digest,
-            method=name,
-            held_out=fold,
-            number=number,
-            config=config.override(settings_of_trial(seed, number, config.learning_rate)),
-            base_rate=config.learning_rate,
-            seed=seed,
-            code=code,
-        )
+    search = Search(
+        format=FORMAT,
+        root_hash=dataset.manifest.root_hash,
+        backbone=backbone.without_places,
+        backbone_digest=digest,
+        methods=methods,
+        definitions={name: method(name).definition() for name in methods},
+        held_out=held_out,
+        num_trials=num_trials,
+        seed=seed,
+        learning_rate=config.learning_rate,
+        config=shared_settings(config),
+        code=code_of(dataset.environments),
+        trials=(),
+    )
+    asked = [
+        (name, fold, number)
         for fold in held_out
         for name in methods
         for number in range(num_trials)
     ]
+    work = _work(search, dataset, backbone, config, asked)
     make_directory(unfinished)
     with sole_user(unfinished / LOCK_FILE, "this search", RunError):
         require_new(output, RunError)
         trials = _run_all(work, unfinished, jobs, progress)
-        search = Search(
-            format=FORMAT,
-            root_hash=dataset.manifest.root_hash,
-            backbone=backbone.without_places,
-            backbone_digest=digest,
-            methods=methods,
-            definitions={name: method(name).definition() for name in methods},
-            held_out=held_out,
-            num_trials=num_trials,
-            seed=seed,
-            learning_rate=config.learning_rate,
-            config=shared_settings(config),
-            code=code,
-            trials=trials,
-        )
+        search = search.model_copy(update={"trials": trials})
         write_search(search, output)
         _remove_trials(unfinished)
     return search
@@ -196,23 +185,8 @@ def check_search(
     half = max(-(-number // 2), number - len(others))
     sample = [*best[:half], *others[: max(number - half, 0)]]
     config = config.override(of_length(search.num_updates))
-    code = code_of(dataset.environments)
-    work = [
-        _TrialJob(
-            dataset=dataset.path.resolve(),
-            root_hash=search.root_hash,
-            backbone=backbone,
-            backbone_digest=search.backbone_digest,
-            method=trial.method,
-            held_out=trial.held_out,
-            number=trial.number,
-            config=config.override(trial.settings),
-            base_rate=search.learning_rate,
-            seed=search.seed,
-            code=code,
-        )
-        for trial in sample
-    ]
+    asked = [(trial.method, trial.held_out, trial.number) for trial in sample]
+    work = _work(search, dataset, backbone, config, asked)
     task = progress.task("run trials of the search again", len(work), "trials")
     results = in_fresh_processes(_run_trial, _checked_once(work), jobs=jobs, error=RunError)
     for trial, again in zip(sample, results, strict=True):
@@ -226,6 +200,33 @@ def check_search(
                 remedy="search again with `vcrt search`, with these libraries and on this kind of processor",
             )
     return SearchCheck(trials=len(sample), chosen=sum(trial in chosen for trial in sample))
+
+
+def _work(
+    search: Search,
+    dataset: Dataset,
+    backbone: BackboneReference,
+    config: RunConfig,
+    asked: Sequence[tuple[str, str, int]],
+) -> list[_TrialJob]:
+    """The jobs of a search's trials, each by its method, fold and number, by the code that is here."""
+    code, rate = code_of(dataset.environments), search.learning_rate
+    return [
+        _TrialJob(
+            dataset=dataset.path.resolve(),
+            root_hash=search.root_hash,
+            backbone=backbone,
+            backbone_digest=search.backbone_digest,
+            method=name,
+            held_out=fold,
+            number=number,
+            config=config.override(settings_of_trial(search.seed, number, rate)),
+            base_rate=rate,
+            seed=search.seed,
+            code=code,
+        )
+        for name, fold, number in asked
+    ]
 
 
 def discard_trials_of_finished(output: Path) -> None:
@@ -373,12 +374,5 @@ def _split(dataset: Dataset, job: _TrialJob) -> tuple[tuple[Item, ...], tuple[It
     parted = source_split(
         by_environment, data.validation_share, derive_seed(job.seed, "validation")
     )
-    if not parted.training or not parted.retention:
-        raise RunError(
-            "too few source items to search on",
-            where=f"{job.held_out} held out",
-            found=f"{len(parted.training)} to train on, {len(parted.retention)} to score",
-            expected="at least one of each",
-            remedy="certify more episodes",
-        )
+    parted.require_both(job.held_out, "search on", "to score")
     return parted.training, parted.retention

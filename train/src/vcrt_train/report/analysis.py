@@ -195,7 +195,7 @@ def analyse(contents: ReportContents) -> Analysis:
     return Analysis(
         contents=contents,
         results=results,
-        frozen=before.by_fold(),
+        frozen=before.means(),
         frozen_macro=before.mean(contents.folds),
         method=method,
         strongest_baseline=_strongest(results),
@@ -240,9 +240,9 @@ def _method_result(contents: ReportContents, method: str) -> MethodResult:
     rates = resample(contents, scores, "pass rate", method)
     return MethodResult(
         method=method,
-        folds=rates.by_fold(),
+        folds=rates.means(),
         macro=rates.macro(contents.folds),
         run_rates=by_run(scores),
-        retention=resample(contents, kept, "retention", method).by_fold(),
+        retention=resample(contents, kept, "retention", method).means(),
         run_retention=by_run(kept),
     )

@@ -7,7 +7,7 @@ others are computed. Everything is a fraction of 1. Not covered: which methods a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from vcrt.randomness import generator
 from vcrt_train.protocol.crossed import crossed_interval
@@ -59,7 +59,8 @@ class Scores:
     """Scores ``[runs, items]`` by fold, with the seeds of the rows and the source of each item where it is known.
 
     ``within`` are the least and the greatest possible score; ``same_runs`` is for a model that runs cannot change,
-    ``shared_items`` for folds that have items in common.
+    ``shared_items`` for folds that have items in common. ``replicates`` are those of each fold's mean ``[resamples]``
+    when items are resampled (:func:`resample`).
     """
 
     by_fold: Mapping[str, FloatArray]
@@ -68,6 +69,7 @@ class Scores:
     within: tuple[float, float] = CHANGES
     same_runs: bool = False
     shared_items: bool = False
+    replicates: Mapping[str, FloatArray] = field(default_factory=dict)
 
     def interval(
         self,
@@ -86,41 +88,32 @@ class Scores:
             reach=reach,
         )
 
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Resampled:
-    """Scores, and the replicates of each fold's mean ``[resamples]`` when items are resampled."""
-
-    scores: Scores
-    items: Mapping[str, FloatArray]
-
     def mean(self, folds: Iterable[str]) -> Estimate:
         """The mean over some folds with equal weight."""
-        scores = {fold: self.scores.by_fold[fold] for fold in folds}
+        scores = {fold: self.by_fold[fold] for fold in folds}
         return Estimate(
-            items=macro_interval(scores, self.items),
-            runs_and_items=self.scores.interval(scores),
+            items=macro_interval(scores, self.replicates),
+            runs_and_items=self.interval(scores),
             is_nothing=not any(values.any() for values in scores.values()),
         )
 
-    def by_fold(self) -> dict[str, Estimate]:
+    def means(self) -> dict[str, Estimate]:
         """Each fold's mean."""
-        return {fold: self.mean([fold]) for fold in self.scores.by_fold}
+        return {fold: self.mean([fold]) for fold in self.by_fold}
 
     def macro(self, folds: Iterable[str]) -> Estimate | None:
         """The macro mean, if no fold of ``folds`` is missing."""
-        found = self.scores.by_fold
-        return self.mean(found) if set(folds) == set(found) else None
+        return self.mean(self.by_fold) if set(folds) == set(self.by_fold) else None
 
     def shares(self) -> dict[str, Estimate]:
         """Each fold's share of the macro mean; empty where that is not determined to differ from zero.
 
         The interval over runs and items is that of the share's linear part (delta method).
         """
-        scores = self.scores.by_fold
-        items = share_intervals(scores, self.items)
+        scores = self.by_fold
+        items = share_intervals(scores, self.replicates)
         total = sum(map(pass_rate, scores.values()))
-        macro = self.scores.interval(scores)
+        macro = self.interval(scores)
         if not items or not (macro.over_runs and macro.sign):
             return {}
         found = {}
@@ -129,28 +122,27 @@ class Resampled:
                 name: len(scores) * ((name == fold) - share.estimate) / total for name in scores
             }
             linear = {name: factors[name] * values for name, values in scores.items()}
-            low, high = self.scores.within
+            low, high = self.within
             reach = max(
                 abs(factors[name]) * max(pass_rate(values) - low, high - pass_rate(values))
                 for name, values in scores.items()
             )
-            error = self.scores.interval(linear, (float("-inf"), float("inf")), reach)
+            error = self.interval(linear, (float("-inf"), float("inf")), reach)
             found[fold] = Estimate(
                 items=share,
-                runs_and_items=Interval(
+                runs_and_items=replace(
+                    error,
                     estimate=share.estimate,
                     low=share.estimate + error.low,
                     high=share.estimate + error.high,
-                    level=error.level,
-                    over_runs=error.over_runs,
                 ),
             )
         return found
 
 
-def resample(contents: ReportContents, scores: Scores, *names: str) -> Resampled:
-    """The replicates of every fold's mean."""
-    items = {
+def resample(contents: ReportContents, scores: Scores, *names: str) -> Scores:
+    """The scores with the replicates of every fold's mean."""
+    replicates = {
         fold: paired_replicates(
             {fold: values},
             generator(contents.seed, "report", "items", *names, fold),
@@ -158,7 +150,7 @@ def resample(contents: ReportContents, scores: Scores, *names: str) -> Resampled
         )[fold]
         for fold, values in scores.by_fold.items()
     }
-    return Resampled(scores=scores, items=items)
+    return replace(scores, replicates=replicates)
 
 
 def over_items(scores: Scores, rows: Mapping[str, int]) -> Interval:
@@ -199,7 +191,7 @@ class Comparison:
         return f"{self.num_negative} of {self.num_comparisons}"
 
 
-def differences(contents: ReportContents, method: str, other: str) -> Resampled:
+def differences(contents: ReportContents, method: str, other: str) -> Scores:
     """``method`` minus ``other``, which may be the frozen backbone, on every fold that both have, paired by seed."""
     found, seeds = {}, {}
     for fold in contents.folds:
@@ -219,19 +211,18 @@ def differences(contents: ReportContents, method: str, other: str) -> Resampled:
 
 def compare(contents: ReportContents, method: str, other: str) -> Comparison:
     """Every estimate of ``method`` minus ``other``."""
-    resampled = differences(contents, method, other)
-    scores = resampled.scores
-    macro = resampled.macro(contents.folds)
+    scores = differences(contents, method, other)
+    macro = scores.macro(contents.folds)
     num_negative, num_comparisons = negative_comparisons(scores.by_fold)
     return Comparison(
         method=method,
         minus=other,
-        folds=resampled.by_fold(),
+        folds=scores.means(),
         macro=macro,
         num_negative=num_negative,
         num_comparisons=num_comparisons,
         run_macros=_run_macros(scores) if macro is not None else {},
-        shares=resampled.shares() if macro is not None and len(scores.by_fold) > 1 else {},
+        shares=scores.shares() if macro is not None and len(scores.by_fold) > 1 else {},
     )
 
 
