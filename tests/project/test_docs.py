@@ -33,7 +33,7 @@ from vcrt.certification.certificates import ExclusionKind
 from vcrt.cli.commands import in_the_shell
 from vcrt_train.config import ObjectiveConfig
 from vcrt_train.config_files import load_config, settings_names
-from vcrt_train.objective.clipped_loss import MAX_LOG_RATIO
+from vcrt_train.objective.losses import MAX_LOG_RATIO
 from vcrt_train.training.methods import METHODS
 
 TEXTS = {name_of(path): path.read_text(encoding="utf-8") for path in PAGES}
@@ -325,7 +325,7 @@ def test_the_values_that_the_paper_does_not_print_are_the_defaults():
 
 
 def test_where_ratios_are_cut_is_said_where_they_are_defined():
-    said = f"vcrt_train.objective.clipped_loss.MAX_LOG_RATIO` = {MAX_LOG_RATIO:g} is cut"
+    said = f"vcrt_train.objective.losses.MAX_LOG_RATIO` = {MAX_LOG_RATIO:g} is cut"
     ratios = TEXTS["mathematics.md"].partition(r"\rho_i^{\mathcal{O}}(\theta) =")[2]
     ratios = ratios.partition(r"\mathcal{L}_{\mathrm{orbit}} =")[0]
     assert said in ratios.replace("\n", " ")

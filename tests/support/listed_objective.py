@@ -11,17 +11,20 @@ import torch
 from torch import Tensor
 
 from vcrt_train.config import ObjectiveConfig
-from vcrt_train.objective.action_kl import action_kl
-from vcrt_train.objective.anti_diamond_margin import anti_diamond_loss, separation_loss
-from vcrt_train.objective.augmented_lagrangian import Constraint, penalties
 from vcrt_train.objective.batch import FrozenBatch, ListedOrders
-from vcrt_train.objective.clipped_loss import clip_fraction, clipped_loss
-from vcrt_train.objective.commutation import commutation_loss
-from vcrt_train.objective.contrastive import contrastive_loss
-from vcrt_train.objective.masked_paths import Paths
-from vcrt_train.objective.orbit_mass import orbit_log_mass, split_log_masses
-from vcrt_train.objective.ratio import trajectory_log_ratio
-from vcrt_train.objective.retention import retention_loss
+from vcrt_train.objective.losses import (
+    action_kl,
+    anti_diamond_loss,
+    clip_fraction,
+    clipped_loss,
+    commutation_loss,
+    contrastive_loss,
+    penalties,
+    retention_loss,
+    separation_loss,
+    trajectory_log_ratio,
+)
+from vcrt_train.objective.orbit_mass import Paths, orbit_log_mass, split_log_masses
 from vcrt_train.policy.prefix_tree import OrderTree
 
 CONSTRAINT_NAMES = ("commutation", "retention", "action_kl")
@@ -208,16 +211,8 @@ def _penalties(
     in_order = torch.stack([values[name] for name in CONSTRAINT_NAMES])
     if duals is None:
         return torch.zeros_like(in_order)
-    return penalties(
-        _constraints(config), in_order, [duals[name] for name in CONSTRAINT_NAMES], config.mu
-    )
-
-
-def _constraints(config: ObjectiveConfig) -> tuple[Constraint, ...]:
     caps = (config.commutation_cap, config.retention_cap, config.action_kl_cap)
-    return tuple(
-        Constraint(name=name, cap=cap) for name, cap in zip(CONSTRAINT_NAMES, caps, strict=True)
-    )
+    return penalties(in_order, caps, [duals[name] for name in CONSTRAINT_NAMES], config.mu)
 
 
 def as_frozen(batch: ListedBatch, tree: OrderTree, behaviour_choices: Tensor) -> FrozenBatch:

@@ -6,7 +6,7 @@ from itertools import permutations
 import torch
 
 from vcrt.orders import all_orders
-from vcrt_train.objective import ratio
+from vcrt_train.objective import losses as ratio
 from vcrt_train.objective.orbit_mass import orbit_log_mass
 from vcrt_train.policy.prefix_tree import order_tree
 

@@ -13,7 +13,7 @@ from verl.workers.utils.losses import ppo_loss
 from verl.workers.utils.padding import left_right_2_no_padding
 
 from small_models import make_model
-from vcrt_train.objective.clipped_loss import clipped_loss
+from vcrt_train.objective.losses import clipped_loss
 
 # Models this small gain nothing from threads.
 torch.set_num_threads(1)

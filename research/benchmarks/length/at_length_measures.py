@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from vcrt.partial_orders import num_linear_extensions
-from vcrt_train.objective.masked_paths import path_terms
+from vcrt_train.objective.orbit_mass import path_terms
 from vcrt_train.policy.order_sampling import Draw, sample_orders
 from vcrt_train.policy.prefix_tree import prefix_tree
 from vcrt_train.policy.scoring import CausalModel, score_prefixes

@@ -23,7 +23,7 @@ from torch import Tensor
 from vcrt.orders import Order
 from vcrt.partial_orders import PartialOrder, num_linear_extensions
 from vcrt_train.config import Scheme
-from vcrt_train.objective.masked_paths import Masses, Paths, estimate_masses, path_terms
+from vcrt_train.objective.orbit_mass import Masses, Paths, estimate_masses, path_terms
 from vcrt_train.policy.order_sampling import Draw, sample_orders
 
 STRENGTHS = {"untrained": 0.0, "half-trained": 2.0, "trained": 6.0}

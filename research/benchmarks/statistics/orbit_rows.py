@@ -30,8 +30,7 @@ from vcrt_train.integrations.orbit_rows import (
     row_advantages,
     row_weights,
 )
-from vcrt_train.objective.advantage import leave_one_out_advantage
-from vcrt_train.objective.clipped_loss import clipped_loss
+from vcrt_train.objective.losses import clipped_loss, leave_one_out_advantage
 from vcrt_train.policy.reference import backbone_reference
 from vcrt_train.policy.scoring import Prompt, score_orders
 

@@ -31,7 +31,7 @@ from vcrt_research.pretraining_data import (
     random_pointers,
     random_record,
 )
-from vcrt_train.policy.interface import Interface
+from vcrt_train.config import Interface
 from vcrt_train.policy.scoring import Prompt, greedy_orders, score_orders
 from vcrt_train.policy.tokenizer import QUESTION, encode_record, token_ids
 

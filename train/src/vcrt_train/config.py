@@ -33,6 +33,8 @@ Scheme: TypeAlias = Literal["independent", "systematic"]
 #: When multipliers move: once an update, after its last epoch, or after each epoch as in the paper's listing.
 DualSteps: TypeAlias = Literal["update", "epoch"]
 Decay: TypeAlias = Literal["constant", "linear", "cosine"]
+#: How a policy answers, see :mod:`vcrt_train.policy.scoring`.
+Interface: TypeAlias = Literal["pointers", "tokens"]
 
 #: The most updates of a run: checkpoints are named by six digits.
 MAX_UPDATES = 999_999

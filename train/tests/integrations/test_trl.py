@@ -37,9 +37,7 @@ from trl_support import (
 from vcrt.errors import BackboneError, MalformedInputError, RunError, VerifierFailure
 from vcrt_train.integrations.orbit_credit import Candidates, credited_log_probs, differing_tokens
 from vcrt_train.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer, certified_reward
-from vcrt_train.objective.advantage import leave_one_out_advantage
-from vcrt_train.objective.anti_diamond_margin import anti_diamond_loss
-from vcrt_train.objective.clipped_loss import clipped_loss
+from vcrt_train.objective.losses import anti_diamond_loss, clipped_loss, leave_one_out_advantage
 from vcrt_train.policy.self_check import padding_check
 
 #: Sums of float32 in another succession: one pass over a tree of tokens in place of a row for each sample.

@@ -16,7 +16,7 @@ from letters import Answered, Bag, Hanging
 from trl_support import Observed, load_model, log_prob, rows, save_model, settings, tokenizer, train
 from vcrt.errors import VerifierFailure
 from vcrt_train.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
-from vcrt_train.objective.clipped_loss import clipped_loss
+from vcrt_train.objective.losses import clipped_loss
 
 
 @pytest.fixture(scope="module")

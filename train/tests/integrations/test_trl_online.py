@@ -29,7 +29,7 @@ from vcrt.errors import RunError, VcrtError
 from vcrt.randomness import generator
 from vcrt_train.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
 from vcrt_train.integrations.trl.candidate_scoring import tokens_of_trees
-from vcrt_train.objective.clipped_loss import clipped_loss
+from vcrt_train.objective.losses import clipped_loss
 from vcrt_train.policy.prefix_tree import token_tree
 
 

@@ -16,7 +16,7 @@ from verl.trainer.ppo.core_algos import get_policy_loss_fn
 from small_models import make_model
 from vcrt.errors import MalformedInputError, RunError
 from vcrt_train.integrations.verl import expand, orbit_grpo, sampled_members
-from vcrt_train.objective.clipped_loss import clipped_loss
+from vcrt_train.objective.losses import clipped_loss
 from verl_support import (
     ENDED,
     LONGEST,

@@ -9,9 +9,9 @@ import torch
 from tabular_policy import random_order, random_table
 from vcrt.orders import all_orders
 from vcrt.partial_orders import PartialOrder
-from vcrt_train.objective.augmentation import augmentation_loss, mean_orbit_log_prob
-from vcrt_train.objective.batch import LegalPrefixes, ListedOrders, MaskedPaths
-from vcrt_train.objective.masked_paths import Paths, path_terms
+from vcrt_train.config import ObjectiveConfig
+from vcrt_train.objective.batch import LegalPrefixes, ListedOrders, MaskedPaths, Reading
+from vcrt_train.objective.orbit_mass import Paths, path_terms
 from vcrt_train.policy.order_sampling import Draw, sample_orders
 from vcrt_train.policy.prefix_tree import prefix_tree
 from vcrt_train.training.legal_trees import legal_leaves, legal_moves, legal_rows
@@ -19,7 +19,10 @@ from vcrt_train.training.legal_trees import legal_leaves, legal_moves, legal_row
 
 def reading(orbit, *, orders=None, choices=None, uniform_paths=None):
     batch = SimpleNamespace(orbit=orbit, uniform_paths=uniform_paths)
-    return SimpleNamespace(batch=batch, orders=orders, choices=choices)
+    found = Reading(choices=choices, malformed=None, batch=batch, config=ObjectiveConfig())
+    if orders is not None:
+        found.__dict__["orders"] = orders
+    return found
 
 
 def paths_of(table, drawn):
@@ -37,7 +40,7 @@ def by_weights(table, order, paths):
     used, choices = torch.tensor(table.tree.used).expand(shape), table.choices.expand(shape)
     log_q = path_terms(choices, legal, used, paths).log_q
     orbit = MaskedPaths(legal=legal, paths=paths, behaviour_log_q=log_q)
-    return mean_orbit_log_prob(reading(orbit, choices=choices)), log_q
+    return reading(orbit, choices=choices).mean_orbit_log_prob(), log_q
 
 
 def looped(table, order):
@@ -58,7 +61,7 @@ def test_by_hand():
     log_probs = torch.tensor([[0.5, 0.25, 0.125, 0.125, 0.0, 0.0], [0.5, 0.1, 0.1, 0.1, 0.1, 0.1]])
     members = torch.tensor([[True, True, False, True, False, False], [True] + [False] * 5])
     orders = log_probs.log().requires_grad_()
-    loss = augmentation_loss(reading(ListedOrders(members=members), orders=orders))
+    loss = reading(ListedOrders(members=members), orders=orders).augmentation_loss()
     assert loss.item() == pytest.approx((math.log(2 * 4 * 8) / 3 + math.log(2)) / 2)
     (gradient,) = torch.autograd.grad(loss, orders)
     expected = torch.tensor([[-1, -1, 0, -1, 0, 0], [-3, 0, 0, 0, 0, 0]]) / 6
@@ -70,7 +73,7 @@ def test_it_is_smallest_where_the_orbit_is_spread_evenly():
 
     def of(*shares):
         orders = torch.tensor([shares]).log()
-        return augmentation_loss(reading(ListedOrders(members=members), orders=orders)).item()
+        return reading(ListedOrders(members=members), orders=orders).augmentation_loss().item()
 
     assert of(1 / 3, 1 / 3, 1 / 3, 0.0) == pytest.approx(math.log(3))
     # All mass is legal in both; the orbit mass cannot tell them apart.
@@ -85,7 +88,7 @@ def test_a_tree_of_all_legal_prefixes_gives_the_mean_and_its_gradient(n, seed):
     tree = prefix_tree(n, legal_leaves(order))
     rows = torch.tensor([table.tree.row_of[prefix] for prefix in tree.prefixes])
     orbit = LegalPrefixes(legal=legal_moves([tree], [order]), rows=legal_rows([tree], [order]))
-    found = mean_orbit_log_prob(reading(orbit, choices=table.choices[rows][None]))[0]
+    found = reading(orbit, choices=table.choices[rows][None]).mean_orbit_log_prob()[0]
     expected = looped(table, order)
     assert found.item() == pytest.approx(expected.item(), abs=1e-12)
     one, other = (torch.autograd.grad(value, table.logits)[0] for value in (found, expected))
@@ -126,5 +129,5 @@ def test_uniform_paths_are_a_plain_mean():
     extensions = [each for each in all_orders(5) if order.allows(each)]
     uniform = paths_of(table, [extensions])
     orbit = MaskedPaths(legal=None, paths=None, behaviour_log_q=None)
-    found = mean_orbit_log_prob(reading(orbit, choices=table.choices[None], uniform_paths=uniform))
+    found = reading(orbit, choices=table.choices[None], uniform_paths=uniform).mean_orbit_log_prob()
     assert found.item() == pytest.approx(looped(table, order).item(), abs=1e-12)

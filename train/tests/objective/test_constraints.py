@@ -7,11 +7,14 @@ import pytest
 import torch
 
 from objective_oracle import GRID, RandomPolicy, event_probabilities, next_choice, order_probability
-from vcrt_train.objective.action_kl import action_kl
-from vcrt_train.objective.augmented_lagrangian import Constraint, dual_step, penalties
-from vcrt_train.objective.commutation import commutation_loss
+from vcrt_train.objective.losses import (
+    action_kl,
+    commutation_loss,
+    dual_step,
+    penalties,
+    retention_loss,
+)
 from vcrt_train.objective.orbit_mass import orbit_log_mass
-from vcrt_train.objective.retention import retention_loss
 
 
 def _swaps(n):
@@ -167,29 +170,29 @@ def test_action_kl_gradient_and_impossible_events():
 @pytest.mark.parametrize("value", [-0.4, 0.01, 0.0499, 0.0501, 0.3])
 @pytest.mark.parametrize("dual", [0.0, 0.7, 12.0])
 def test_penalty_and_dual_step(value, dual):
-    constraint, mu = Constraint(name="retention", cap=0.05), 10.0
+    cap, mu = 0.05, 10.0
     leaf = torch.tensor(value, dtype=torch.float64, requires_grad=True)
-    (found,) = penalties([constraint], leaf[None], [dual], mu)
+    (found,) = penalties(leaf[None], [cap], [dual], mu)
     slack = dual + mu * (value - 0.05)
     expected = (slack**2 - dual**2) / (2 * mu) if slack > 0 else -(dual**2) / (2 * mu)
     assert found.item() == pytest.approx(expected, abs=1e-12)
     found.backward()
     # The slope of the penalty is the next multiplier: that is what makes the dual step an ascent step.
-    assert dual_step(constraint, value, dual, mu) == pytest.approx(leaf.grad.item(), abs=1e-12)
-    assert dual_step(constraint, value, dual, mu) == pytest.approx(max(0.0, slack))
+    assert dual_step(value, cap, dual, mu) == pytest.approx(leaf.grad.item(), abs=1e-12)
+    assert dual_step(value, cap, dual, mu) == pytest.approx(max(0.0, slack))
 
 
 def test_dual_steps_solve_a_small_constrained_problem():
     # Minimise (x - 1)^2 subject to x <= 0.3: x = 0.3 with multiplier 1.4.
-    constraint, mu, dual = Constraint(name="x", cap=0.3), 10.0, 0.0
+    cap, mu, dual = 0.3, 10.0, 0.0
     x = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
     for _ in range(30):
         for _ in range(50):
-            loss = (x - 1) ** 2 + penalties([constraint], x[None], [dual], mu)[0]
+            loss = (x - 1) ** 2 + penalties(x[None], [cap], [dual], mu)[0]
             (slope,) = torch.autograd.grad(loss, x)
             with torch.no_grad():
                 x -= 0.05 * slope
-        dual = dual_step(constraint, x.item(), dual, mu)
+        dual = dual_step(x.item(), cap, dual, mu)
     assert x.item() == pytest.approx(0.3, abs=1e-6)
     assert dual == pytest.approx(1.4, abs=1e-5)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from objective_oracle import GRID, RandomPolicy, event_probabilities, random_members
-from vcrt_train.objective.anti_diamond_margin import anti_diamond_loss, log_mass_margin
+from vcrt_train.objective.losses import anti_diamond_loss, log_mass_margin
 
 MARGIN = 2.0
 

@@ -7,8 +7,13 @@ import torch
 
 from tabular_policy import members, random_order, random_table
 from vcrt.partial_orders import PartialOrder
-from vcrt_train.objective.masked_paths import Paths, estimate_masses, exact_masses, path_terms
-from vcrt_train.objective.orbit_mass import orbit_log_mass
+from vcrt_train.objective.orbit_mass import (
+    Paths,
+    estimate_masses,
+    exact_masses,
+    orbit_log_mass,
+    path_terms,
+)
 from vcrt_train.policy.order_sampling import Draw, sample_orders
 from vcrt_train.policy.prefix_tree import prefix_tree
 from vcrt_train.training.legal_trees import legal_leaves, legal_moves, legal_rows

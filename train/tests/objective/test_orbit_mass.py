@@ -13,10 +13,14 @@ from objective_oracle import (
     random_members,
 )
 from vcrt.orders import all_orders
-from vcrt_train.objective.advantage import leave_one_out_advantage
-from vcrt_train.objective.clipped_loss import MAX_LOG_RATIO, clip_fraction, clipped_loss
+from vcrt_train.objective.losses import (
+    MAX_LOG_RATIO,
+    clip_fraction,
+    clipped_loss,
+    leave_one_out_advantage,
+    trajectory_log_ratio,
+)
 from vcrt_train.objective.orbit_mass import orbit_log_mass
-from vcrt_train.objective.ratio import trajectory_log_ratio
 
 CLIP = 0.2
 

@@ -10,11 +10,9 @@ from objective_oracle import RandomPolicy
 from vcrt.orders import all_orders
 from vcrt.partial_orders import PartialOrder
 from vcrt_train.config import ObjectiveConfig
-from vcrt_train.objective.action_kl import action_kl, sampled_action_kl
-from vcrt_train.objective.advantage import leave_one_out_advantage
-from vcrt_train.objective.batch import FrozenBatch, LegalPrefixes
-from vcrt_train.objective.masked_paths import log_choice
-from vcrt_train.objective.reading import Reading
+from vcrt_train.objective.batch import FrozenBatch, LegalPrefixes, Reading
+from vcrt_train.objective.losses import action_kl, leave_one_out_advantage
+from vcrt_train.objective.orbit_mass import log_choice
 from vcrt_train.objective.total import objective
 from vcrt_train.policy.prefix_tree import prefix_tree
 from vcrt_train.training.legal_trees import legal_moves, legal_rows, paths_in
@@ -181,10 +179,8 @@ def test_the_sampled_action_kl_has_the_exact_one_as_its_mean():
                 used=used[:1],
                 num_choices=torch.full((1, 1), N - 1),
             )
-            of_order = sampled_action_kl(
-                Reading(
-                    choices=choices[prompt : prompt + 1], malformed=None, batch=batch, config=CONFIG
-                )
-            )
+            of_order = Reading(
+                choices=choices[prompt : prompt + 1], malformed=None, batch=batch, config=CONFIG
+            ).sampled_action_kl()
             found = found + old.events(old.logits)[prompt, column].exp() * of_order / 2
     assert found.item() == pytest.approx(exact.item(), abs=1e-12)

@@ -8,9 +8,8 @@ import torch
 from listed_objective import CONSTRAINT_NAMES, ListedBatch, as_frozen, listed_objective
 from objective_oracle import GRID, RandomPolicy, event_probabilities, next_choice, random_members
 from vcrt_train.config import ObjectiveConfig
-from vcrt_train.objective.advantage import leave_one_out_advantage
-from vcrt_train.objective.contrastive import contrastive_loss
-from vcrt_train.objective.terms import TERMS, constrained, constraint
+from vcrt_train.objective.losses import contrastive_loss, leave_one_out_advantage
+from vcrt_train.objective.terms import TERMS, constrained
 from vcrt_train.objective.total import next_duals, objective
 from vcrt_train.training.methods import METHODS
 
@@ -323,5 +322,5 @@ def test_senseless_settings_are_refused(wrong):
 
 
 def test_default_caps_are_the_papers():
-    caps = {name: constraint(name, ObjectiveConfig()).cap for name in constrained()}
+    caps = {name: TERMS[name].cap_in(ObjectiveConfig()) for name in constrained()}
     assert caps == {"commutation": 0.01, "retention": 0.05, "action_kl": 0.20}

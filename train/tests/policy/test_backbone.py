@@ -15,6 +15,7 @@ from vcrt.records.policy_view import (
     vocabulary,
 )
 from vcrt_research.backbone_card import measure_backbone
+from vcrt_train.config import Interface
 from vcrt_train.policy.backbone import (
     EMBEDDED_DIRECTORY,
     LOCKED_FILES,
@@ -22,7 +23,6 @@ from vcrt_train.policy.backbone import (
     load_backbone_directory,
     verify_lock,
 )
-from vcrt_train.policy.interface import Interface
 from vcrt_train.policy.tokenizer import (
     QUESTION,
     embedded_tokenizer,

@@ -22,7 +22,7 @@ from torch.nn.functional import pad
 
 from vcrt.errors import MalformedInputError
 from vcrt.printable import counted
-from vcrt_train.objective.anti_diamond_margin import anti_diamond_loss
+from vcrt_train.objective.losses import anti_diamond_loss
 from vcrt_train.objective.orbit_mass import orbit_log_mass
 
 TokenIds: TypeAlias = tuple[int, ...]

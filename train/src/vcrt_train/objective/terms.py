@@ -1,26 +1,17 @@
-"""List the terms of the objective: each is one row here and one file beside this one.
+"""List the terms of the objective: each is a row here, and a method that reads its value from a policy's scores.
 
 The sum, the log of every update, the trackers, the curves and the report follow from the rows; which of them a method
-is trained on is a field of the method (:mod:`vcrt_train.training.methods`).
+is trained on is a field of the method (:mod:`vcrt_train.training.methods`). Loads no PyTorch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-from torch import Tensor
+from operator import methodcaller
+from typing import Any
 
 from vcrt_train.config import ObjectiveConfig
-from vcrt_train.objective.action_kl import mean_action_kl
-from vcrt_train.objective.anti_diamond_margin import separation
-from vcrt_train.objective.augmentation import augmentation_loss
-from vcrt_train.objective.augmented_lagrangian import Constraint
-from vcrt_train.objective.clipped_loss import policy_loss
-from vcrt_train.objective.commutation import commutation
-from vcrt_train.objective.contrastive import contrast_of_samples
-from vcrt_train.objective.reading import Reading
-from vcrt_train.objective.retention import retention
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,8 +20,8 @@ class Term:
 
     #: What methods, logs and reports call it.
     name: str
-    #: Its value on a batch, a scalar with gradient.
-    value: Callable[[Reading], Tensor]
+    #: Its value on a batch, a scalar tensor with gradient, from a :class:`vcrt_train.objective.batch.Reading`.
+    value: Callable[[Any], Any]
     #: The number that it is multiplied by, or the field of :class:`ObjectiveConfig` that holds it.
     weight: float | str = 1.0
     #: The number that it should not exceed, or the field that holds it; None for a term that is added.
@@ -43,41 +34,50 @@ class Term:
     #: Whether its curve is shown at once; those of constraints always are.
     shown: bool = False
 
+    def weight_in(self, config: ObjectiveConfig) -> float:
+        """What it is multiplied by, if it is added."""
+        return _number(self.weight, config)
+
+    def cap_in(self, config: ObjectiveConfig) -> float:
+        """What it should not exceed, if it is kept below a cap."""
+        assert self.cap is not None
+        return _number(self.cap, config)
+
 
 TERMS: dict[str, Term] = {
     term.name: term
     for term in (
         Term(
             name="policy_loss",
-            value=policy_loss,
+            value=methodcaller("policy_loss"),
             settings=("clip",),
             title="Policy loss",
             note="The clipped loss of the sampled orders.",
         ),
         Term(
             name="commutation",
-            value=commutation,
+            value=methodcaller("commutation"),
             cap="commutation_cap",
             title="commutation divergence (nats)",
             note="How much the next choices depend on the order of two steps that commute.",
         ),
         Term(
             name="retention",
-            value=retention,
+            value=methodcaller("retention"),
             cap="retention_cap",
             title="decline of source orbit mass",
             note="Below zero, the orbits of source prompts are more probable than before training.",
         ),
         Term(
             name="action_kl",
-            value=mean_action_kl,
+            value=methodcaller("action_kl"),
             cap="action_kl_cap",
             title="action KL (nats per choice)",
             note="From the policy that was sampled from to the updated one.",
         ),
         Term(
             name="anti_diamond_loss",
-            value=separation,
+            value=methodcaller("separation"),
             weight="alpha",
             settings=("margin",),
             title="Anti-diamond loss",
@@ -87,14 +87,14 @@ TERMS: dict[str, Term] = {
         ),
         Term(
             name="contrastive_loss",
-            value=contrast_of_samples,
+            value=methodcaller("contrast"),
             weight="alpha",
             title="Contrastive loss",
             note="Logged for methods that do not train on it as well.",
         ),
         Term(
             name="augmentation_loss",
-            value=augmentation_loss,
+            value=methodcaller("augmentation_loss"),
             title="Augmentation loss (nats an order)",
             note="The mean negative log-likelihood of the certified orders; logged for methods that do not train on "
             "it as well.",
@@ -106,18 +106,6 @@ TERMS: dict[str, Term] = {
 def constrained() -> list[str]:
     """The names of the terms with a cap, in the order of the table."""
     return [term.name for term in TERMS.values() if term.cap is not None]
-
-
-def constraint(name: str, config: ObjectiveConfig) -> Constraint:
-    """The constraint of a term with a cap."""
-    cap = TERMS[name].cap
-    assert cap is not None
-    return Constraint(name=name, cap=_number(cap, config))
-
-
-def weight(name: str, config: ObjectiveConfig) -> float:
-    """The weight of a term that is added."""
-    return _number(TERMS[name].weight, config)
 
 
 def settings_of(names: Sequence[str]) -> frozenset[str]:

@@ -16,11 +16,9 @@ import torch
 from torch import Tensor
 
 from vcrt_train.config import ObjectiveConfig
-from vcrt_train.objective.augmented_lagrangian import dual_step, penalties
-from vcrt_train.objective.batch import FrozenBatch, MaskedPaths
-from vcrt_train.objective.clipped_loss import clip_fraction
-from vcrt_train.objective.reading import Reading
-from vcrt_train.objective.terms import TERMS, constrained, constraint, weight
+from vcrt_train.objective.batch import FrozenBatch, MaskedPaths, Reading
+from vcrt_train.objective.losses import clip_fraction, dual_step, penalties
+from vcrt_train.objective.terms import TERMS, constrained
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,14 +109,13 @@ def objective(
     capped = [name for name in constrained() if name in terms]
     loss, added = choices.new_zeros(()), {}
     if capped:
-        constraints = [constraint(name, config) for name in capped]
-        multipliers = [duals[name] for name in capped]
         in_order = torch.stack([values[name] for name in capped])
-        parts = penalties(constraints, in_order, multipliers, config.mu)
+        caps = [TERMS[name].cap_in(config) for name in capped]
+        parts = penalties(in_order, caps, [duals[name] for name in capped], config.mu)
         added = dict(zip(capped, parts.detach(), strict=True))
         loss = parts.sum()
     for name in [name for name in values if name not in added]:
-        loss = loss + weight(name, config) * values[name]
+        loss = loss + TERMS[name].weight_in(config) * values[name]
     nothing = torch.zeros_like(loss.detach())
     return Objective(
         loss=loss,
@@ -136,7 +133,7 @@ def next_duals(
 ) -> dict[str, float]:
     """The multipliers after one dual step on the values of the constraints among ``terms``; others stay."""
     moved = {
-        name: dual_step(constraint(name, config), float(values[name]), duals[name], config.mu)
+        name: dual_step(float(values[name]), TERMS[name].cap_in(config), duals[name], config.mu)
         for name in constrained()
         if name in terms
     }

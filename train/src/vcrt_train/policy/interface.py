@@ -10,12 +10,11 @@ Legend: ``B`` prompts, ``R`` rows of the order tree, ``V`` vocabulary, ``n`` ope
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
-Interface: TypeAlias = Literal["pointers", "tokens"]
+from vcrt_train.config import Interface
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,11 +25,11 @@ from torch.nn.functional import pad
 from vcrt.errors import MalformedInputError
 from vcrt.limits import MAX_ENUMERATED
 from vcrt.orders import Order
-from vcrt_train.config import Backend
+from vcrt_train.config import Backend, Interface
 from vcrt_train.policy.backends import ExactBackend, choose_backend
 from vcrt_train.policy.evaluation_mode import evaluation_mode
 from vcrt_train.policy.fork_scoring import fork_logits
-from vcrt_train.policy.interface import Interface, choices, greedy_slots, tree_depth
+from vcrt_train.policy.interface import choices, greedy_slots, tree_depth
 from vcrt_train.policy.naive_scoring import naive_logits
 from vcrt_train.policy.pointer_head import at_pointers
 from vcrt_train.policy.prefix_tree import (

@@ -33,10 +33,10 @@ from vcrt.limits import MAX_ENUMERATED
 from vcrt.memory import is_out_of_memory
 from vcrt.orders import Order
 from vcrt.randomness import generator
-from vcrt_train.config import Backend
+from vcrt_train.config import Backend, Interface
 from vcrt_train.policy.backends import ExactBackend, choose_backend
 from vcrt_train.policy.evaluation_mode import evaluation_mode
-from vcrt_train.policy.interface import Interface, tree_depth
+from vcrt_train.policy.interface import tree_depth
 from vcrt_train.policy.kernels.switch import plain_kernels, reference_functions
 from vcrt_train.policy.pointer_head import HALF
 from vcrt_train.policy.prefix_tree import PrefixTree, prefix_tree

@@ -23,8 +23,7 @@ from vcrt.limits import MAX_ENUMERATED
 from vcrt.orders import Order
 from vcrt.partial_orders import PartialOrder
 from vcrt.printable import counted
-from vcrt_train.config import Backend, EstimatorConfig
-from vcrt_train.objective.advantage import leave_one_out_advantage
+from vcrt_train.config import Backend, EstimatorConfig, Interface
 from vcrt_train.objective.batch import (
     FrozenBatch,
     LegalPrefixes,
@@ -33,9 +32,9 @@ from vcrt_train.objective.batch import (
     OrderSet,
     event_log_probs,
 )
-from vcrt_train.objective.masked_paths import Paths, path_terms
-from vcrt_train.objective.orbit_mass import orbit_log_mass
-from vcrt_train.policy.interface import Interface, tree_depth
+from vcrt_train.objective.losses import leave_one_out_advantage
+from vcrt_train.objective.orbit_mass import Paths, orbit_log_mass, path_terms
+from vcrt_train.policy.interface import tree_depth
 from vcrt_train.policy.order_sampling import Draw, NextChoices, sample_orders
 from vcrt_train.policy.prefix_tree import OrderTree, PrefixTree, order_tree, prefix_tree
 from vcrt_train.policy.scoring import CausalModel, Prompt, score_orders, score_prefixes

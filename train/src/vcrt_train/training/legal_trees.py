@@ -23,7 +23,7 @@ from vcrt.partial_orders import (
 )
 from vcrt.printable import counted
 from vcrt_train.config import Scheme
-from vcrt_train.objective.masked_paths import LegalRows, Paths
+from vcrt_train.objective.orbit_mass import LegalRows, Paths
 from vcrt_train.policy.prefix_tree import PrefixTree, prefix_tree
 
 

@@ -14,8 +14,8 @@ from typing import Literal, TypeAlias
 from vcrt.errors import UnknownNameError
 from vcrt.hashing import Json
 from vcrt.records.policy_view import Serialisation
+from vcrt_train.config import Interface
 from vcrt_train.objective.terms import TERMS, constrained, settings_of
-from vcrt_train.policy.interface import Interface
 
 #: ``trajectory``: the ratio of the sampled order; ``orbit``: of its certified orbit; ``shuffled_orbit``: of a random
 #: set of the orbit's size, drawn once for each record.

@@ -10,10 +10,8 @@ from torch import Tensor
 from vcrt.orders import Order
 from vcrt.partial_orders import PartialOrder
 from vcrt.randomness import derive_seed
-from vcrt_train.config import Backend, EstimatorConfig
-from vcrt_train.objective.masked_paths import Masses
-from vcrt_train.objective.orbit_mass import orbit_log_mass
-from vcrt_train.policy.interface import Interface
+from vcrt_train.config import Backend, EstimatorConfig, Interface
+from vcrt_train.objective.orbit_mass import Masses, orbit_log_mass
 from vcrt_train.policy.order_sampling import Draw, sample_orders
 from vcrt_train.policy.scoring import CausalModel, Prompt, score_orders, score_prefixes
 from vcrt_train.training.batch_trees import next_choices_of, partial_order_set
