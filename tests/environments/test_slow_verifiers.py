@@ -24,7 +24,6 @@ import vcrt
 from long_graphs import LongGraphs
 from terminals import in_a_terminal
 from vcrt.certification import selection
-from vcrt.certification.call_progress import calls_for_all_orders
 from vcrt.certification.config import SHARD_SIZE, sampled, shard_size
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion
 from vcrt.certification.lattice_replay import replay_lattices, replay_merged
@@ -35,13 +34,13 @@ from vcrt.certification.run import certify
 from vcrt.certification.shard_results import SecondReplay
 from vcrt.certification.shards import replay_first
 from vcrt.certification.validation import look_at
-from vcrt.environments.calls import Calls, observing
 from vcrt.environments.conformance import validate
 from vcrt.environments.conformance_checks import CHECKS
 from vcrt.environments.contract import Accepted, Rejected
 from vcrt.environments.guarding import guarded
 from vcrt.environments.isolation import describe
 from vcrt.errors import MalformedInputError
+from vcrt.progress import Calls, observing
 
 VCRT = [sys.executable, "-m", "vcrt"]
 SLOW = """
@@ -327,7 +326,7 @@ def test_sharing_prefixes_gives_what_fresh_starts_give_in_the_calls_that_are_for
     calls, shared = calls_of(lambda: replay_exhaustively(guarded(kind()), episodes, sharing=True))
     assert shared == fresh
     assert [m.evidence for m in replay_merged(kind(), episodes)] == fresh
-    expected = [3 * calls_for_all_orders(describe(kind), 4, sharing=s) for s in (False, True)]
+    expected = [3 * describe(kind).calls_for_all_orders(4, sharing=s) for s in (False, True)]
     exact = schema == "overwrite"  # where nothing is refused
     assert (fresh_calls, calls) == tuple(expected) if exact else calls <= expected[1]
 

@@ -153,12 +153,7 @@ def test_no_verifier_is_named_in_the_engine():
 
 #: What runs a verifier or waits for one that runs: what lies in files is read and derived without any.
 RUNNERS = (
-    *(
-        "certification.run",
-        "certification.shards",
-        "certification.store",
-        "certification.call_progress",
-    ),
+    *("certification.run", "certification.shards", "certification.store"),
     *("environments.guarding", "environments.isolation", "environments.registry"),
     *("processes", "progress", "workers"),
 )

@@ -22,9 +22,9 @@ import git_commands
 from vcrt import Accepted, Rejected
 from vcrt.certification.rehearsal import rehearsed_calls
 from vcrt.certification.replay import replay_exhaustively
-from vcrt.environments.calls import Calls, observing
 from vcrt.environments.contract import StepEnvironment
 from vcrt.environments.guarding import guarded
+from vcrt.progress import Calls, observing
 
 RUNS = Calls()
 

@@ -19,12 +19,11 @@ from vcrt.certification.pairs import OrdersReport
 from vcrt.certification.replay_tree import EpisodeReplays
 from vcrt.certification.run import CertifiedSchema, certify
 from vcrt.datasets.freezing import make_dataset
-from vcrt.environments.calls import TaskObserver, observing
 from vcrt.environments.contract import Environment, Episode
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.jobs import num_jobs
 from vcrt.processes import Backend
-from vcrt.progress import Progress
+from vcrt.progress import Counting, Progress, observing
 from vcrt.records.dataset import Dataset
 
 Input = TypeVar("Input")
@@ -59,7 +58,7 @@ def each_file(
             if place:
                 task.advance()
             found: Found | MalformedInputError
-            with observing(TaskObserver(task)):
+            with observing(Counting.for_task(task)):
                 try:
                     found = lift(Path(file))
                 except MalformedInputError as error:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcrt.certification.call_progress import call_progress
 from vcrt.certification.certificates import UncertifiedError
 from vcrt.certification.config import given
 from vcrt.certification.data_flow import DataFlow
@@ -49,7 +48,7 @@ from vcrt.jobs import num_jobs
 from vcrt.limits import MAX_COMPLETE, MAX_OPERATIONS
 from vcrt.printable import counted
 from vcrt.processes import Backend, kept_processes
-from vcrt.progress import SILENT, Progress, tell
+from vcrt.progress import SILENT, Progress, call_progress, tell
 from vcrt.storage import require_new
 
 if TYPE_CHECKING:

@@ -6,19 +6,15 @@ verifier that refuses needs fewer calls. What certifying a long episode costs is
 
 from __future__ import annotations
 
-import json
-import os
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, TypeAlias
+from itertools import count
+from typing import TypeAlias
 
 from vcrt.certification.episodes import preset_named
 from vcrt.certification.shards import EnvironmentFactory
 from vcrt.certification.validation import Cost, is_long, look_at
-from vcrt.environments.calls import Calls, TaskObserver, observing
 from vcrt.environments.conformance import Finding
 from vcrt.environments.conformance_checks import CHECKS
 from vcrt.environments.contract import (
@@ -38,12 +34,19 @@ from vcrt.environments.isolation import ask
 from vcrt.environments.shared_prefixes import offers_snapshots, shares_prefixes
 from vcrt.hashing import sha256_hex
 from vcrt.printable import duration
-from vcrt.progress import MEASURED_S, Progress, Task
+from vcrt.progress import (
+    MEASURED_S,
+    Calls,
+    Counting,
+    Progress,
+    Record,
+    Silent,
+    Task,
+    observing,
+    recording,
+)
 
 Done: TypeAlias = frozenset[str]
-#: Where a worker writes how far it is, and after how many seconds anew.
-_FILE = "progress.json"
-_INTERVAL_S = 0.2
 
 
 def look_in_a_process(
@@ -53,41 +56,55 @@ def look_in_a_process(
 
     Raises :class:`vcrt.errors.VerifierFailure` for an environment that ends the process or runs over its time limit.
     """
-    with tempfile.TemporaryDirectory(prefix="vcrt-") as folder:
-        shown = _RelayedProgress(Path(folder), progress)
-        relaying = _RelayingProgress(shown.folder)
+    with recording() as record:
+        shown = _Shown(record, progress)
         found = ask(
             factory,
-            lambda environment: _look_with_progress(environment, seeds, relaying, quick=quick),
+            lambda environment: _look_recorded(environment, seeds, record, quick=quick),
             on_wait=shown.show,
         )
         shown.show()
     return found
 
 
-def _look_with_progress(
-    environment: Environment, seeds: Sequence[int], progress: Progress, *, quick: bool
+@dataclass(slots=True)
+class _Shown:
+    """Tells the progress what a worker has recorded: the task, how many checks are done, and the calls."""
+
+    record: Record
+    progress: Progress
+    _task: Task = field(default_factory=Silent)
+    _checks: int = 0
+
+    def show(self) -> None:
+        for what, *values in self.record.news():
+            if what == "task" and isinstance(self._task, Silent):
+                self._task = self.progress.task(*values)
+            elif what == "checks":
+                self._task.advance(values[0] - self._checks)
+                self._checks = values[0]
+            elif what == "calls":
+                self._task.calls(*values)
+
+
+def _look_recorded(
+    environment: Environment, seeds: Sequence[int], record: Record, *, quick: bool
 ) -> tuple[list[Finding], list[Cost]]:
     num_checks = 1 + len(environment.schemas) * (3 + len(CHECKS))
     what = f"validate {environment.name}{', quick' * quick}"
-    watched = _Watched(
-        task=progress.task(what, num_checks, "checks"),
-        environment=environment,
-        seeds=seeds,
-        quick=quick,
-    )
-
-    def checked(finding: Finding) -> None:
-        watched.task.advance()
-
-    with observing(watched):
-        return look_at(environment, seeds, quick=quick, checked=checked)
+    record.write("task", what, num_checks, "checks")
+    done = count(1)
+    with observing(Counting(_Watched(record, environment, seeds, quick))):
+        return look_at(
+            environment, seeds, quick=quick, checked=lambda _: record.write("checks", next(done))
+        )
 
 
-@dataclass(slots=True, kw_only=True)
-class _Watched(TaskObserver):
-    """The same, with how many are expected, once the checks have lasted a while."""
+@dataclass(slots=True)
+class _Watched:
+    """Records the calls, with how many are expected, once the checks have lasted a while."""
 
+    record: Record
     environment: Environment
     seeds: Sequence[int]
     quick: bool
@@ -95,17 +112,16 @@ class _Watched(TaskObserver):
     expected: int | None = None
     expected_quick: int = 0
 
-    def __call__(self, environment: str, number: int, seconds: float) -> None:
-        self.calls.add(number, seconds)
-        if not self.is_due() or time.monotonic() - self.began < MEASURED_S / 2:
+    def __call__(self, environment: str, calls: Calls) -> None:
+        if time.monotonic() - self.began < MEASURED_S / 2:
             return
         if self.expected is None:
             # Only of what takes its time: the rehearsal takes some too.
             self.expected = rehearsed_calls(self.environment, self.seeds, quick=self.quick)
             self.expected_quick = rehearsed_calls(self.environment, self.seeds, quick=True)
-        done, seconds = self.calls.number, self.calls.seconds
+        done, seconds = calls.number, calls.seconds
         expected = self.expected if done <= self.expected else None
-        self.task.calls(done, seconds, expected, self._note(seconds / done))
+        self.record.write("calls", done, seconds, expected, self._note(seconds / done))
 
     def _note(self, each: float) -> str:
         if self.quick:
@@ -138,64 +154,6 @@ def _rehearsal(environment: Environment) -> Environment:
     object.__setattr__(made, "schemas", environment.schemas)
     object.__setattr__(made, "max_probes", environment.max_probes)
     return made
-
-
-@dataclass(slots=True)
-class _RelayingProgress:
-    """The worker's side: progress of one task, written to ``folder``."""
-
-    folder: Path
-    _state: dict[str, Any] = field(default_factory=dict)
-    _written: float = 0.0
-
-    def task(self, description: str, total: int, unit: str) -> Task:
-        """Begin the task."""
-        self._state = {"what": [description, total, unit], "units": 0, "calls": None}
-        self._write(0.0)
-        return self
-
-    def advance(self, units: int = 1) -> None:
-        """Note that ``units`` more are done."""
-        self._state["units"] += units
-        self._write(_INTERVAL_S)
-
-    def calls(self, done: int, seconds: float, expected: int | None, note: str = "") -> None:
-        """Note calls, as :meth:`vcrt.progress.Task.calls` says."""
-        self._state["calls"] = [done, seconds, expected, note]
-        self._write(_INTERVAL_S)
-
-    def _write(self, interval_s: float) -> None:
-        if time.monotonic() - self._written < interval_s:
-            return
-        self._written = time.monotonic()
-        unfinished = self.folder / f"{_FILE}.new"
-        unfinished.write_text(json.dumps(self._state))
-        os.replace(unfinished, self.folder / _FILE)
-
-
-@dataclass(slots=True)
-class _RelayedProgress:
-    """The waiting side: call :meth:`show` now and then, and once when the work is done."""
-
-    folder: Path
-    progress: Progress
-    _task: Task | None = None
-    _units: int = 0
-    _calls: list[Any] | None = None
-
-    def show(self) -> None:
-        """Tell the progress what is new."""
-        try:
-            state = json.loads((self.folder / _FILE).read_text())
-        except FileNotFoundError:
-            return
-        if self._task is None:
-            self._task = self.progress.task(*state["what"])
-        self._task.advance(state["units"] - self._units)
-        self._units = state["units"]
-        if state["calls"] not in (None, self._calls):
-            self._calls = state["calls"]
-            self._task.calls(*state["calls"])
 
 
 class _Sampled(Environment):

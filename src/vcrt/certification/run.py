@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcrt.certification.call_progress import call_progress, calls_for_all_orders
 from vcrt.certification.config import CertificationConfig, Series
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, certify_episode
 from vcrt.certification.evidence import Evidence
@@ -33,7 +32,7 @@ from vcrt.environments.contract import Versions
 from vcrt.environments.isolation import Description, describe
 from vcrt.errors import VerifierFailure
 from vcrt.processes import Backend, in_fresh_processes, kept_now
-from vcrt.progress import SILENT, Progress
+from vcrt.progress import SILENT, Progress, call_progress
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,8 +156,8 @@ def _first_stage(
                 what = f"certify {name}: {orders} of each{_before(sizes[name] - to_do[name])}"
                 task = progress.task(what, to_do[name], "candidates")
                 once, again = (
-                    calls_for_all_orders(
-                        environments[name], piece.shard.preset.num_operations, sharing=sharing
+                    environments[name].calls_for_all_orders(
+                        piece.shard.preset.num_operations, sharing=sharing
                     )
                     for sharing in (True, False)
                 )
@@ -213,7 +212,7 @@ def _second_stage(
     with call_progress() as calls:
         for name, number in _sizes(missing).items():
             n = missing[0].shard.preset.num_operations
-            expected = calls_for_all_orders(environments[name], n, sharing=False)
+            expected = environments[name].calls_for_all_orders(n, sharing=False)
             calls.expect(name, task, number, expected)
         results = in_fresh_processes(
             calls.counted(replay_again),

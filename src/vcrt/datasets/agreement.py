@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from vcrt.certification.call_progress import call_progress, calls_for_all_orders
 from vcrt.certification.config import shard_size
 from vcrt.certification.episodes import Exclusion, Preset
 from vcrt.certification.evidence import num_replayed
@@ -22,7 +21,7 @@ from vcrt.environments.isolation import Description, describe
 from vcrt.errors import DatasetError, DisagreementError, VerifierFailure
 from vcrt.printable import counted
 from vcrt.processes import Backend, in_fresh_processes
-from vcrt.progress import SILENT, Progress
+from vcrt.progress import SILENT, Progress, call_progress
 from vcrt.records.anonymise import NO_TEXTS, anonymise, step_texts
 from vcrt.records.audit import AUDIT_COLUMNS, audit_row, episode_of_json
 from vcrt.records.dataset import (
@@ -80,7 +79,7 @@ def verify_agreement(
     with call_progress() as calls:
         for name in made:
             number = sum(c.episodes for c in manifest.counts[name].values())
-            expected = calls_for_all_orders(present[name], preset.num_operations, sharing=False)
+            expected = present[name].calls_for_all_orders(preset.num_operations, sharing=False)
             calls.expect(name, task, number, expected)
         # One environment after the other, so that only its rows are in memory.
         for name, factory in made.items():

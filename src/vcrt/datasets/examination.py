@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from vcrt.certification.call_progress import call_progress, calls_for_all_orders
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
 from vcrt.certification.evidence import Evidence, num_replayed, replays_to_json
 from vcrt.certification.shards import EnvironmentFactory, evidence_again, factory_of
@@ -26,7 +25,7 @@ from vcrt.errors import (
 from vcrt.hashing import Json
 from vcrt.printable import counted
 from vcrt.processes import in_fresh_processes
-from vcrt.progress import SILENT, Progress
+from vcrt.progress import SILENT, Progress, call_progress
 from vcrt.records.certificate import (
     Difference,
     SealedCertificate,
@@ -179,7 +178,7 @@ def _replayed(
 ) -> tuple[tuple[Versions, Versions], Evidence]:
     """Replayed in a fresh process; backwards, each sequence from a fresh initial state."""
     what = f"replay {episode.episode_id}{' again, each sequence afresh' * backwards}"
-    expected = calls_for_all_orders(environment, episode.num_operations, sharing=not backwards)
+    expected = environment.calls_for_all_orders(episode.num_operations, sharing=not backwards)
     with call_progress() as calls:
         calls.expect(episode.environment, progress.task(what, 1, "episodes"), 1, expected)
         (result,) = in_fresh_processes(

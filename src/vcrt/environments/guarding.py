@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from vcrt.call_record import current_record
-from vcrt.environments.calls import counted_call
 from vcrt.environments.contract import (
     Accepted,
     BatchEnvironment,
@@ -44,6 +43,7 @@ from vcrt.environments.written import (
 from vcrt.errors import EnvironmentFailure, MalformedInputError, VcrtError, VerifierFailure
 from vcrt.hashing import Json, canonical_json
 from vcrt.printable import counted
+from vcrt.progress import counted_call
 from vcrt.workers import TIMEOUT
 
 Result = TypeVar("Result")

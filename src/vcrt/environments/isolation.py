@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import factorial, perm
 from typing import TypeVar
 
 from vcrt.environments.contract import (
@@ -23,6 +24,7 @@ from vcrt.environments.guarding import make_guarded
 from vcrt.environments.registry import Registered, in_process_names
 from vcrt.environments.shared_prefixes import offers_snapshots, shares_prefixes
 from vcrt.errors import VcrtError, VerifierFailure
+from vcrt.limits import MAX_EXHAUSTIVE
 from vcrt.processes import in_fresh_processes, kept_now
 
 Result = TypeVar("Result")
@@ -55,6 +57,25 @@ class Description:
     def schema(self, name: str) -> Schema:
         """The schema of that name; raises :class:`vcrt.errors.UnknownNameError`."""
         return schema_named(self.name, self.schemas, name)
+
+    def calls_for_all_orders(self, num_operations: int | None, *, sharing: bool) -> int | None:
+        """The calls that replaying every order of one episode takes if all are accepted.
+
+        None if not every order is replayed, or if lengths differ. With ``sharing``, each prefix is run once, where the
+        environment allows it; otherwise each order starts afresh.
+        """
+        n = num_operations
+        if n is None or n > MAX_EXHAUSTIVE:
+            return None
+        if not self.shares_prefixes:
+            return factorial(n)
+        if not sharing:
+            return factorial(n) * (2 + 2 * n)
+        calls = 2 * sum(perm(n, length) for length in range(n + 1))
+        if self.offers_snapshots:
+            # Of every prefix that more than one operation may follow, and again for each of these but the first.
+            calls += sum(perm(n, length) * (n - length) for length in range(n - 1))
+        return calls
 
 
 def ask(

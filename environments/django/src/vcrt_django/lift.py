@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from vcrt.api.lifting import MIN_STEPS, replay_merged_evidence, require_within
-from vcrt.environments.calls import TaskObserver, observing
 from vcrt.errors import VcrtError
 from vcrt.limits import MAX_LIFTED
-from vcrt.progress import SILENT, Progress
+from vcrt.progress import SILENT, Counting, Progress, observing
 from vcrt_django.branches import DjangoLift, lift_project
 from vcrt_django.lifting import DjangoProject
 from vcrt_django.toolchain import server_url
@@ -58,7 +57,7 @@ def lift_django(
     )
     task = progress.task("lift", 1, "projects")
     try:
-        with observing(TaskObserver(task)):
+        with observing(Counting.for_task(task)):
             return lift_project(found, replay_merged_evidence, app=app, window=window)
     finally:
         found.close()
