@@ -95,10 +95,10 @@ def test_missing_package(monkeypatch) -> None:
 def test_package_that_does_not_import(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "clingo", None)
     with pytest.raises(UnavailableError, match="does not import"):
-        clingo_answers(theory("CWA", [], [])).model
+        clingo_answers(theory("CWA", [], []))
 
 
 def test_solver_error_is_a_failure_not_a_verdict(monkeypatch) -> None:
     monkeypatch.setattr(clingo_engine, "program_of", lambda given, runs: "this is no program")
     with pytest.raises(VerifierFailure, match="clingo broke"):
-        clingo_answers(theory("CWA", [], [])).model
+        clingo_answers(theory("CWA", [], []))

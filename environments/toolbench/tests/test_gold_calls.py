@@ -37,7 +37,6 @@ class Shop(GoldCallEnvironment):
                     for tool, shelf in (("count", "a"), ("put", "a"), ("count", "b"), ("put", "b"))
                     + (("count", "c"), ("put", "c")) * (number % 2)
                 ),
-                turns=(0,) * (4 + 2 * (number % 2)),
             )
             for number in range(20)
         )

@@ -65,12 +65,11 @@ def gold_schemas(*sizes: int) -> tuple[Schema, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trajectory:
-    """The calls that solve a task, what ``reset`` is given before them, and in which turn each of them is made."""
+    """The calls that solve a task, and what ``reset`` is given before them."""
 
     task: str
     initial: Mapping[str, Json]
     calls: tuple[Call, ...]
-    turns: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

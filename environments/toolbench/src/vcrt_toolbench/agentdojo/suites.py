@@ -116,6 +116,4 @@ def gold_trajectories() -> tuple[Trajectory, ...]:
 def _trajectory(suite: str, task: str, user_task: Any) -> Trajectory:
     found = user_task.ground_truth(user_task.init_environment(suite_environment(suite)))
     calls = tuple(Call(each.function, json.loads(to_json(each.args))) for each in found)
-    return Trajectory(
-        task=f"{suite}/{task}", initial={"suite": suite}, calls=calls, turns=(0,) * len(calls)
-    )
+    return Trajectory(task=f"{suite}/{task}", initial={"suite": suite}, calls=calls)

@@ -51,7 +51,6 @@ def _trajectory(task: Mapping[str, Json], turns: list[list[str]]) -> Trajectory:
             "initial_config": json.dumps(task["initial_config"]),
         },
         calls=tuple(parse_call(text, signatures) for turn in turns for text in turn),
-        turns=tuple(number for number, turn in enumerate(turns) for _ in turn),
     )
 
 
