@@ -32,7 +32,7 @@ from vcrt_lean.grammar import Step
 from vcrt_lean.inprocess import Elaborators, judge_shared
 from vcrt_lean.judging import Job, Limits
 from vcrt_lean.program import Declarations, Program, Tactics, read_program
-from vcrt_lean.toolchain import Toolchain, find_toolchain
+from vcrt_lean.toolchain import find_toolchain
 
 #: What became of an attack; only the last one is a defect.
 OUTCOMES = ("grammar", "lean", "axioms", "kernel", "limit", "no verdict", "not run", "accepted")
@@ -260,23 +260,16 @@ class Raw:
     """A worker that is given texts past the grammar, as if they had passed it."""
 
     def __init__(self, limits: Limits = LIMITS) -> None:
-        self.toolchain: Toolchain = find_toolchain()
-        assert self.toolchain.libraries is not None
-        self.limits = limits
-        self.elaborators = Elaborators(
-            self.toolchain.libraries,
-            max_heartbeats=limits.max_heartbeats,
-            max_memory_mb=limits.max_memory_mb,
-        )
+        self.elaborators = Elaborators(find_toolchain(), limits)
 
     def judge(self, program: Program, sequences: Sequence[tuple[int, ...]]) -> list[Replay]:
         """Replays of a program that no grammar has seen."""
         jobs = [Job(label="attack", program=program, sequence=s) for s in sequences]
-        return judge_shared(self.toolchain, self.elaborators, jobs, self.limits, recheck=True)
+        return judge_shared(self.elaborators, jobs, recheck=True)
 
     def environment(self) -> object:
         """What Lean says in the environment that every episode starts from."""
-        return self.elaborators.run(asking(_QUESTIONS), said_to, cost=1, seconds=20)
+        return self.elaborators.run(asking(_QUESTIONS), said_to, cost=1)
 
     def replay(self, requests: Sequence[ReplayRequest]) -> list[Replay]:
         """Replays of episodes that do pass the grammar, by the same worker."""

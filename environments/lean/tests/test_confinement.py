@@ -22,12 +22,15 @@ from vcrt.environments.contract import ReplayRequest
 from vcrt_lean import inprocess
 from vcrt_lean.environment import LeanEnvironment
 from vcrt_lean.inprocess import Elaborators, WorkerBroken
+from vcrt_lean.judging import Limits
 from vcrt_lean.toolchain import UNKNOWN, find_toolchain, lean_needs, protections, python_needs
 
 SOURCE = str(Path(confinement.__file__).parents[2])
 NEEDS = python_needs()
 IN_FORCE = protections(NEEDS).in_force
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+
+LIMITS = Limits(max_heartbeats=5_000, max_memory_mb=700.0, lone_seconds=100.0)
 
 PHASES = ("script", "command", "worker", "client", "server")
 #: Those that start no process and write no file.
@@ -346,12 +349,12 @@ def test_a_filter_is_a_program_of_whole_instructions_whose_jumps_stay_inside(mac
 class TestWorker:
     @pytest.fixture
     def elaborators(self):
-        made = Elaborators(find_toolchain().libraries, max_heartbeats=5_000, max_memory_mb=700.0)
+        made = Elaborators(find_toolchain(), LIMITS)
         yield made
         made.close()
 
-    def ask(self, elaborators, text, seconds=30.0):
-        return elaborators.run(asking(text), said_to, cost=1, seconds=seconds)
+    def ask(self, elaborators, text):
+        return elaborators.run(asking(text), said_to, cost=1)
 
     def test_it_runs_with_all_of_it(self, elaborators, monkeypatch):
         monkeypatch.setenv("VCRT_SECRET", "a secret")
@@ -378,7 +381,7 @@ class TestWorker:
         monkeypatch.setattr(
             inprocess, "bounds", lambda *a, **k: replace(whole(*a, **k), address_space=small)
         )
-        monkeypatch.setattr(elaborators, "_max_memory_mb", 1e6)
+        monkeypatch.setattr(elaborators, "limits", replace(LIMITS, max_memory_mb=1e6))
         with pytest.raises(WorkerBroken, match="exit status"):
             self.ask(elaborators, "theorem a1 : False := " + "x " * 20_000_000)
         monkeypatch.undo()
@@ -392,7 +395,7 @@ class TestWorker:
         )
         long = "".join(f"theorem a{k} (p : Prop) (x : p) : p := x\n" for k in range(100_000))
         with pytest.raises(WorkerBroken, match=r"exit status -(9|24)"):
-            self.ask(elaborators, long, seconds=100.0)
+            self.ask(elaborators, long)
 
 
 class TestGuards:

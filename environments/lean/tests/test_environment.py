@@ -178,17 +178,6 @@ def test_the_dependent_pair_stands_anywhere(env):
     assert places == set(itertools.combinations(range(4), 2))
 
 
-@pytest.mark.parametrize("schema", SCHEMAS)
-def test_other_numbers_of_operations(schema):
-    env = LeanEnvironment(num_operations=3)
-    sample = env.sample(schema, 5)
-    orders = list(itertools.permutations(range(3)))
-    answers = env.replay([ReplayRequest(sample, order) for order in orders])
-    assert sum(a.terminal_hash == answers[0].terminal_hash is not None for a in answers) == 3
-    with pytest.raises(ValueError, match="at least 2"):
-        LeanEnvironment(num_operations=1).sample(schema, 0)
-
-
 def test_the_reason_is_leans_own_message_with_names_restored(env):
     answer = one(env, episode(PLAIN, GOOD, CITING), 1, 0)
     assert answer.rejection == Rejected("Unknown identifier `a1`")

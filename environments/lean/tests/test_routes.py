@@ -8,7 +8,6 @@ import signal
 import stat
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -145,8 +144,7 @@ def toolchain() -> Toolchain:
 
 @pytest.fixture
 def elaborators(toolchain):
-    assert toolchain.libraries is not None
-    made = Elaborators(toolchain.libraries, max_heartbeats=20_000, max_memory_mb=1500.0)
+    made = Elaborators(toolchain, Limits(max_heartbeats=20_000, max_memory_mb=1500.0))
     yield made
     made.close()
 
@@ -167,7 +165,7 @@ class TestEquality:
     def test_sampled_episodes(self, toolchain, elaborators, schema, seed):
         sample = LeanEnvironment().sample(schema, seed)
         jobs = jobs_of(sample, list(SEQUENCES))
-        found = judge_shared(toolchain, elaborators, jobs, Limits())
+        found = judge_shared(elaborators, jobs)
         assert found == judge(toolchain, jobs, Limits())
         assert any(not replay.accepted for replay in found) or schema in ("instances", "shadow")
 
@@ -176,7 +174,7 @@ class TestEquality:
         initial, payloads = HOSTILE[name]
         sample = episode(initial, *payloads)
         jobs = jobs_of(sample, sequences_of(sample))
-        found = judge_shared(toolchain, elaborators, jobs, Limits())
+        found = judge_shared(elaborators, jobs)
         assert found == judge(toolchain, jobs, Limits())
         assert any(replay.rejection is not None for replay in found)
 
@@ -191,7 +189,7 @@ class TestEquality:
     def test_wrong_starts_are_the_episodes_fault_on_both(self, toolchain, elaborators, initial):
         jobs = jobs_of(episode(initial, "have a1 : q := y x"), [(0,)])
         with pytest.raises(MalformedInputError) as shared:
-            judge_shared(toolchain, elaborators, jobs, Limits())
+            judge_shared(elaborators, jobs)
         with pytest.raises(MalformedInputError) as by_command:
             judge(toolchain, jobs, Limits())
         assert str(shared.value) == str(by_command.value)
@@ -200,7 +198,7 @@ class TestEquality:
         """Lean's own limits, and one on its work that only shows in a long search."""
         deep = jobs_of(episode(PLAIN, "def a1 : N := " + "N.s (" * 320 + "N.z" + ")" * 320), [(0,)])
         for run in (
-            lambda: judge_shared(toolchain, elaborators, deep, Limits()),
+            lambda: judge_shared(elaborators, deep),
             lambda: judge(toolchain, deep, Limits()),
         ):
             with pytest.raises(VerifierFailure, match="recursion depth"):
@@ -210,7 +208,7 @@ class TestEquality:
         text = "theorem interrupted1 (p : Prop) (x : p) : And p p := And.intro x x"
         wrong = text.replace("interrupted1", "interrupted2").replace("x x", "x p")
         jobs = jobs_of(episode(PLAIN, text, wrong), [(0,), (1,)])
-        found = judge_shared(toolchain, elaborators, jobs, Limits())
+        found = judge_shared(elaborators, jobs)
         assert [replay.accepted for replay in found] == [True, False]
         assert found == judge(toolchain, jobs, Limits())
 
@@ -218,16 +216,15 @@ class TestEquality:
 class TestLimits:
     def test_the_limit_on_lean_s_work_holds_for_each_order_by_itself(self, toolchain):
         """All orders of an episode take many times the work of the longest one."""
-        assert toolchain.libraries is not None
         sample = LeanEnvironment().sample("have", 5)
         jobs = jobs_of(sample, list(itertools.permutations(range(4))))
         answers = []
         for heartbeats in (20_000, 100):
             elaborators = Elaborators(
-                toolchain.libraries, max_heartbeats=heartbeats, max_memory_mb=1500.0
+                toolchain, Limits(max_heartbeats=heartbeats, max_memory_mb=1500.0)
             )
             try:
-                answers.append(judge_shared(toolchain, elaborators, jobs, Limits()))
+                answers.append(judge_shared(elaborators, jobs))
             finally:
                 elaborators.close()
         assert answers[0] == answers[1]
@@ -238,30 +235,28 @@ class TestLimits:
         many = "def c5 (α : Type) (u : α → α) (x : α) : α := c4 (α → α) (c4 α) (c4 α (c4 α u)) x"
         claim = "theorem e1 : Eq (c5 N N.s N.z) (N.s (c5 N N.s N.z)) := Eq.refl (c5 N N.s N.z)"
         jobs = jobs_of(episode(PLAIN, two, four, many, claim), [(0, 1, 2), (0, 1, 2, 3)])
-        assert toolchain.libraries is not None
-        weak = Elaborators(toolchain.libraries, max_heartbeats=300, max_memory_mb=1500.0)
+        weak = Elaborators(toolchain, Limits(max_heartbeats=300, max_memory_mb=1500.0))
         try:
-            assert judge_shared(toolchain, weak, jobs[:1], Limits())[0].accepted
+            assert judge_shared(weak, jobs[:1])[0].accepted
             with pytest.raises(VerifierFailure, match="ran into a limit"):
-                judge_shared(toolchain, weak, jobs, Limits())
+                judge_shared(weak, jobs)
         finally:
             weak.close()
 
     def test_the_wall_clock_ends_a_worker(self, elaborators, toolchain, pair):
-        judge_shared(toolchain, elaborators, pair, Limits())
+        judge_shared(elaborators, pair)
         # A limit that has passed already: an answer that is there at once still counts, so ask for many.
         many = [pair[0]] * 100
-        limits = Limits(lone_seconds=-1.0)
+        elaborators.limits = Limits(lone_seconds=-1.0)
         with pytest.raises(VerifierFailure, match="no answer after"):
-            [judge_shared(toolchain, elaborators, [job], limits) for job in many]
+            [judge_shared(elaborators, [job]) for job in many]
 
     @linux
     def test_memory_over_the_limit_ends_a_worker(self, toolchain, pair, monkeypatch):
         monkeypatch.setattr(bounded_processes, "SECONDS_BETWEEN_LOOKS", 0.0)
-        assert toolchain.libraries is not None
-        small = Elaborators(toolchain.libraries, max_heartbeats=20_000, max_memory_mb=5.0)
+        small = Elaborators(toolchain, Limits(max_heartbeats=20_000, max_memory_mb=5.0))
         with pytest.raises(VerifierFailure, match="MB in use, over the limit"):
-            judge_shared(toolchain, small, pair, Limits())
+            judge_shared(small, pair)
 
     @linux
     def test_memory_over_the_limit_ends_a_command(self, toolchain, pair, monkeypatch):
@@ -285,7 +280,7 @@ class TestLimits:
 
         def work() -> float:
             for _ in range(4):
-                judge_shared(toolchain, elaborators, jobs, Limits())
+                judge_shared(elaborators, jobs)
             return resident_mb(elaborators.process)
 
         work()
@@ -328,14 +323,14 @@ class TestBrokenWorkers:
         return jobs_of(episode(PLAIN, *steps), list(itertools.permutations(range(6), 5)))
 
     def test_a_worker_killed_in_the_middle(self, toolchain, elaborators, work, pair, expected):
-        assert judge_shared(toolchain, elaborators, pair, Limits()) == expected
+        assert judge_shared(elaborators, pair) == expected
         with Killer(elaborators, 1) as killer:
-            found = judge_shared(toolchain, elaborators, work, Limits())
+            found = judge_shared(elaborators, work)
         assert len(killer.killed) == 1
         assert elaborators.process not in (None, *killer.killed)
         assert all(replay.accepted for replay in found)
         assert len({replay.terminal_hash for replay in found}) == 6
-        assert judge_shared(toolchain, elaborators, pair, Limits()) == expected
+        assert judge_shared(elaborators, pair) == expected
 
     def test_a_worker_killed_twice_is_a_failure_and_no_verdict(
         self, toolchain, elaborators, work, pair, expected
@@ -344,18 +339,17 @@ class TestBrokenWorkers:
             Killer(elaborators, 2) as killer,
             pytest.raises(VerifierFailure, match="exit status -9"),
         ):
-            judge_shared(toolchain, elaborators, work, Limits())
+            judge_shared(elaborators, work)
         assert len(killer.killed) == 2
-        assert judge_shared(toolchain, elaborators, pair, Limits()) == expected
+        assert judge_shared(elaborators, pair) == expected
 
     def test_recycling_changes_no_answer(self, toolchain, pair, expected):
-        assert toolchain.libraries is not None
         elaborators = Elaborators(
-            toolchain.libraries, max_heartbeats=20_000, max_memory_mb=1500.0, budget=5
+            toolchain, Limits(max_heartbeats=20_000, max_memory_mb=1500.0), budget=5
         )
         processes = set()
         for _ in range(4):
-            assert judge_shared(toolchain, elaborators, pair, Limits()) == expected
+            assert judge_shared(elaborators, pair) == expected
             processes.add(elaborators.process)
         elaborators.close()
         assert len(processes) == 4
@@ -390,7 +384,7 @@ class TestBrokenWorkers:
         monkeypatch.setattr(inprocess, "started_by", lambda *_: command)
         monkeypatch.setattr(bounded_processes, "SECONDS_TO_DIE", 0.5)
         with pytest.raises(VerifierFailure, match=found):
-            judge_shared(toolchain, elaborators, pair, Limits())
+            judge_shared(elaborators, pair)
 
 
 class TestChoiceOfTheRoute:
@@ -430,14 +424,12 @@ class TestChoiceOfTheRoute:
         assert env.cross_check_all([env.sample("cite", 3)]) == [()]
 
 
-def _broken_elaborators(folder: Path, **limits: float) -> Elaborators:
+def _broken_elaborators(toolchain: Toolchain, limits: Limits) -> Elaborators:
     class Mute(Elaborators):
-        def _attempt(self, request, read, cost, seconds):
-            return super()._attempt(
-                request, lambda answer: read(_without_errors(answer)), cost, seconds
-            )
+        def _attempt(self, request, read, cost):
+            return super()._attempt(request, lambda answer: read(_without_errors(answer)), cost)
 
-    return Mute(folder, **limits)
+    return Mute(toolchain, limits)
 
 
 def _without_errors(answer):

@@ -123,15 +123,6 @@ def test_every_one_of_many_sampled_episodes_certifies(schema):
     certify(schema, range(2000, 2060))
 
 
-@pytest.mark.parametrize("schema", ["defn", "inductive"])
-@pytest.mark.parametrize("num_operations", [2, 3, 5])
-def test_other_numbers_of_operations(schema, num_operations):
-    environment = LeanEnvironment(num_operations=num_operations)
-    samples = [environment.sample(schema, seed) for seed in range(200)]
-    assert {sample.num_operations for sample in samples} == {num_operations}
-    assert all(dependent_pair(sample) for sample in samples)
-
-
 def test_binders_that_lean_names_itself_do_not_depend_on_the_place_in_a_batch():
     environment = LeanEnvironment()
     # Case analysis without a motive of its own: Lean makes one up, with a binder named after the place in the text.

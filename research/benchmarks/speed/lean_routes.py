@@ -92,11 +92,7 @@ def main():
     arguments = parser.parse_args()
     environment = LeanEnvironment()
     versions = environment.versions()
-    elaborators = shared_elaborators(
-        find_toolchain().libraries,
-        max_heartbeats=environment.limits.max_heartbeats,
-        max_memory_mb=environment.limits.max_memory_mb,
-    )
+    elaborators = shared_elaborators(find_toolchain(), environment.limits)
     names = arguments.schemas or [
         schema.name for schema in environment.schemas if not schema.preset.startswith("posets")
     ]

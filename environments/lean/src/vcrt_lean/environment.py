@@ -37,9 +37,8 @@ from vcrt_lean.toolchain import Toolchain, find_toolchain, protections
 class LeanEnvironment(BatchEnvironment):
     """Episodes of Lean steps, replayed in batches by ``lean`` processes.
 
-    ``limits`` bounds what a replay may use; ``num_operations`` is the length of the sampled episodes, except for
-    schemas with ``num_steps``. With ``recheck``, the kernel alone checks again what Lean accepts, which takes about a
-    tenth of the time.
+    ``limits`` bounds what a replay may use. With ``recheck``, the kernel alone checks again what Lean accepts, which
+    takes about a tenth of the time.
     """
 
     name: ClassVar[str] = "lean"
@@ -51,15 +50,8 @@ class LeanEnvironment(BatchEnvironment):
     adapter: ClassVar[str] = "1"
     canonicalizer: ClassVar[str] = "2"
 
-    def __init__(
-        self,
-        *,
-        limits: Limits | None = None,
-        num_operations: int = 4,
-        recheck: bool = False,
-    ) -> None:
+    def __init__(self, *, limits: Limits | None = None, recheck: bool = False) -> None:
         self.limits = Limits() if limits is None else limits
-        self.num_operations = num_operations
         self.recheck = recheck
         self._rechecked: Counter[str] = Counter()
 
@@ -80,7 +72,7 @@ class LeanEnvironment(BatchEnvironment):
         known = self.schema(schema)
         if known.num_steps is not None:
             return sample_poset(known, seed)
-        return sample_episode(known.name, seed, num_operations=self.num_operations)
+        return sample_episode(known.name, seed)
 
     def replay(self, requests: Sequence[ReplayRequest]) -> list[Replay]:
         """Lean's answers, from its elaborator in a worker, or else from ``lean`` commands.
@@ -96,13 +88,13 @@ class LeanEnvironment(BatchEnvironment):
         if elaborators is None:
             return self._replay_by_command(toolchain, jobs)
         before = elaborators.rechecked.copy()
-        replays = judge_shared(toolchain, elaborators, jobs, self.limits, recheck=self.recheck)
+        replays = judge_shared(elaborators, jobs, recheck=self.recheck)
         self._rechecked += elaborators.rechecked - before
         return replays
 
     def thorough(self) -> LeanEnvironment:
         """The same environment with ``recheck``."""
-        return LeanEnvironment(limits=self.limits, num_operations=self.num_operations, recheck=True)
+        return LeanEnvironment(limits=self.limits, recheck=True)
 
     def guards(self) -> Guards:
         """What keeps a Lean process from doing harm here, and what its kernel alone has accepted again, without axioms.
@@ -157,17 +149,14 @@ class LeanEnvironment(BatchEnvironment):
 
     def task(self, episode: Episode) -> str:
         """What stands before the steps: classes, or the theorem that is proved and how its proof begins."""
-        program = self._program(episode)
+        program = read_program(episode)
         if isinstance(program, Declarations):
             return "\n".join(step.text for step in program.setup)
         return "\n".join(filter(None, (program.statement.text, program.opening)))
 
     def footprint(self, episode: Episode, operation: Operation) -> Footprint:
         """The names that a step's text mentions are read, and the name or instance that it gives is written."""
-        return footprint_of(self._program(episode), episode.operations.index(operation))
-
-    def _program(self, episode: Episode) -> Program:
-        return read_program(episode)
+        return footprint_of(read_program(episode), episode.operations.index(operation))
 
     def _jobs(self, requests: Sequence[ReplayRequest]) -> list[Job]:
         programs: dict[int, Program] = {}
@@ -175,7 +164,7 @@ class LeanEnvironment(BatchEnvironment):
         for request in requests:
             episode = request.episode
             if id(episode) not in programs:
-                programs[id(episode)] = self._program(episode)
+                programs[id(episode)] = read_program(episode)
             if not all(0 <= index < episode.num_operations for index in request.sequence):
                 raise MalformedInputError(
                     "a sequence of steps that the episode does not have",

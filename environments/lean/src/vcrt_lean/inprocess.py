@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from itertools import chain
-from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from vcrt.environments.bounded_processes import BoundedProcess, bounds
@@ -46,24 +45,16 @@ class WorkerBroken(Exception):
 
 
 class Elaborators:
-    """Answers requests by a worker process, one at a time.
+    """Answers requests by a worker process with the Lean of ``toolchain``, one at a time.
 
-    ``folder`` holds Lean's libraries; ``max_heartbeats`` is Lean's limit on the work for one command, and
-    ``max_memory_mb`` what the worker may have in use. The worker is started when it is first needed, ends with this
-    process, and is replaced after about ``budget`` states.
+    The worker is started when it is needed, ends with this process, and is replaced after about ``budget`` states.
     """
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        max_heartbeats: int,
-        max_memory_mb: float,
-        budget: int = STATES_PER_WORKER,
+        self, toolchain: Toolchain, limits: Limits, *, budget: int = STATES_PER_WORKER
     ) -> None:
-        self._folder = folder
-        self._max_heartbeats = max_heartbeats
-        self._max_memory_mb = max_memory_mb
+        self.toolchain = toolchain
+        self.limits = limits
         self._budget = budget
         self._worker: BoundedProcess | None = None
         self._spent = 0
@@ -71,19 +62,17 @@ class Elaborators:
         #: it was asked for that, which is once for equal ones of one request.
         self.rechecked: Counter[str] = Counter()
 
-    def run(
-        self, request: dict[str, Any], read: Callable[[Any], Result], *, cost: int, seconds: float
-    ) -> Result:
+    def run(self, request: dict[str, Any], read: Callable[[Any], Result], *, cost: int) -> Result:
         """The answer to a request (see :mod:`vcrt_lean.worker`) as ``read`` understands it.
 
         A worker that breaks is replaced and the request made once more; an answer at which ``read`` raises
         ``TypeError`` or ``ValueError`` counts as broken too. Raises :class:`WorkerBroken` if that breaks as well.
-        ``cost`` is about how many states the request makes; ``seconds`` limits the time of each attempt.
+        ``cost`` is about how many states the request makes.
         """
         try:
-            return self._attempt(request, read, cost, seconds)
+            return self._attempt(request, read, cost)
         except WorkerBroken:
-            return self._attempt(request, read, cost, seconds)
+            return self._attempt(request, read, cost)
 
     @property
     def process(self) -> int | None:
@@ -96,9 +85,7 @@ class Elaborators:
             self._worker.end()
             self._worker = None
 
-    def _attempt(
-        self, request: dict[str, Any], read: Callable[[Any], Result], cost: int, seconds: float
-    ) -> Result:
+    def _attempt(self, request: dict[str, Any], read: Callable[[Any], Result], cost: int) -> Result:
         if self._spent + cost > self._budget:
             self.close()
         if self._worker is None:
@@ -106,7 +93,7 @@ class Elaborators:
             self._spent = 0
         self._spent += cost
         try:
-            answer = _ask(self._worker, request, seconds)
+            answer = _ask(self._worker, request, self.limits.lone_seconds)
             try:
                 counts = Counter(dict(zip(RECHECKED, answer["rechecked"], strict=True)))
                 if answer["unsound"] is not None:
@@ -121,18 +108,20 @@ class Elaborators:
             raise
 
     def _started(self) -> BoundedProcess:
+        folder = self.toolchain.libraries
+        assert folder is not None, "a Lean whose libraries are not known"
         confinement = bounds(
-            python_needs(self._folder),
+            python_needs(folder),
             cpu_seconds=_CPU_SECONDS,
-            max_memory_mb=self._max_memory_mb,
+            max_memory_mb=self.limits.max_memory_mb,
             threads=WORKER_THREADS,
         )
-        command = started_by("vcrt_lean.worker", confinement.text(), str(self._folder))
-        worker = BoundedProcess(command, max_memory_mb=self._max_memory_mb)
+        command = started_by("vcrt_lean.worker", confinement.text(), str(folder))
+        worker = BoundedProcess(command, max_memory_mb=self.limits.max_memory_mb)
         try:
             # The header of a file is not a command; the line stays, so that positions do.
             prelude = PRELUDE.removeprefix("prelude")
-            limit = f"set_option maxHeartbeats {self._max_heartbeats}\n"
+            limit = f"set_option maxHeartbeats {self.limits.max_heartbeats}\n"
             said = _ask(worker, [prelude, limit], _SECONDS_TO_START)
             if said != []:
                 raise WorkerBroken(f"the prelude is not accepted: {said}")
@@ -153,24 +142,8 @@ def _ask(process: BoundedProcess, request: Any, seconds: float) -> Any:
         raise WorkerBroken(f"not an answer: {answer.text[:100]!r}") from None
 
 
-@cache
-def _shared(folder: Path, max_heartbeats: int, max_memory_mb: float, process: int) -> Elaborators:
-    return Elaborators(folder, max_heartbeats=max_heartbeats, max_memory_mb=max_memory_mb)
-
-
-def shared_elaborators(folder: Path, *, max_heartbeats: int, max_memory_mb: float) -> Elaborators:
-    """The elaborators that all of this process shares, for equal arguments."""
-    # A forked child must not use its parent's worker.
-    return _shared(folder, max_heartbeats, max_memory_mb, os.getpid())
-
-
 def judge_shared(
-    toolchain: Toolchain,
-    elaborators: Elaborators,
-    jobs: Sequence[Job],
-    limits: Limits,
-    *,
-    recheck: bool = False,
+    elaborators: Elaborators, jobs: Sequence[Job], *, recheck: bool = False
 ) -> list[Replay]:
     """The verdicts on ``jobs``, in order; one request to the worker for all jobs of a program.
 
@@ -191,17 +164,17 @@ def judge_shared(
 
         def ask(question: _Question, cost: int = cost) -> _Verdicts:
             request, read = {**question[0], "recheck": recheck}, question[1]
-            return elaborators.run(request, read, cost=cost, seconds=limits.lone_seconds)
+            return elaborators.run(request, read, cost=cost)
 
         try:
             verdicts = ask(_by_prefix(rendered, sequences)) or ask(_apart(rendered, sequences))
         except WorkerBroken as broken:
             problem = Unreadable(f"the worker broke: {broken}")
-            raise no_verdict(first, problem, toolchain) from None
+            raise no_verdict(first, problem, elaborators.toolchain) from None
         for index in indices:
             verdict = verdicts[jobs[index].sequence]
             if isinstance(verdict, Unreadable):
-                raise no_verdict(jobs[index], verdict, toolchain)
+                raise no_verdict(jobs[index], verdict, elaborators.toolchain)
             replays[index] = verdict
     return [replays[index] for index in range(len(jobs))]
 
@@ -289,20 +262,23 @@ def runs_in_process(toolchain: Toolchain) -> bool:
     if toolchain.libraries is None or toolchain.commit != COMMIT:
         return False
     try:
-        elaborators = _elaborators(toolchain.libraries, Limits())
-        return difference(judge_shared(toolchain, elaborators, self_test_jobs(), Limits())) is None
+        replays = judge_shared(shared_elaborators(toolchain, Limits()), self_test_jobs())
+        return difference(replays) is None
     except VcrtError:
         return False
 
 
+def shared_elaborators(toolchain: Toolchain, limits: Limits) -> Elaborators:
+    """The elaborators that all of this process shares, for equal arguments."""
+    # A forked child must not use its parent's worker.
+    return _shared(toolchain, limits, os.getpid())
+
+
+@cache
+def _shared(toolchain: Toolchain, limits: Limits, process: int) -> Elaborators:
+    return Elaborators(toolchain, limits)
+
+
 def elaborators_of(toolchain: Toolchain, limits: Limits) -> Elaborators | None:
     """What elaborates with ``toolchain`` in a worker, or None if it cannot be driven so."""
-    if toolchain.libraries is None or not runs_in_process(toolchain):
-        return None
-    return _elaborators(toolchain.libraries, limits)
-
-
-def _elaborators(libraries: Path, limits: Limits) -> Elaborators:
-    return shared_elaborators(
-        libraries, max_heartbeats=limits.max_heartbeats, max_memory_mb=limits.max_memory_mb
-    )
+    return shared_elaborators(toolchain, limits) if runs_in_process(toolchain) else None

@@ -1,7 +1,7 @@
-"""Generate Lean episodes of one dependent pair, by one generator for each schema.
+"""Generate Lean episodes of one dependent pair among four steps, by one generator for each schema.
 
-Each makes one pair of steps that depend on each other and others that do not, in a random legal order. Whether that
-holds is for certification to say. Names are drawn at random and tell nothing about a step's part in the episode.
+Each makes one pair of steps that depend on each other and two that do not, in a random legal order. Whether that holds
+is for certification to say. Names are drawn at random and tell nothing about a step's part in the episode.
 """
 
 from __future__ import annotations
@@ -33,127 +33,121 @@ from vcrt_lean.terms import (
     two_values,
 )
 
+_NUM_STEPS = 4
 #: A start without classes, for steps that are declarations.
 _PLAIN: Json = {"form": "declarations", "setup": [], "probes": []}
-#: The initial state, the dependent pair of operations, and the independent ones.
-_Draft: TypeAlias = tuple[Json, tuple[Operation, Operation], Sequence[Operation]]
-_Generator: TypeAlias = Callable[[np.random.Generator, int], _Draft]
+#: The initial state and the operations, the dependent pair first.
+_Draft: TypeAlias = tuple[Json, list[Operation]]
+#: The hypotheses of a proof, by name.
+Frame: TypeAlias = tuple[tuple[str, str], ...]
 
 
-def sample_episode(schema: str, seed: int, *, num_operations: int = 4) -> Episode:
-    """A candidate episode of ``schema`` with ``num_operations`` (at least 2) steps."""
-    if num_operations < 2:
-        raise ValueError(f"num_operations is {num_operations}; an episode needs at least 2")
-    rng = generator(seed, "lean", schema, num_operations)
+def sample_episode(schema: str, seed: int) -> Episode:
+    """A candidate episode of ``schema``."""
+    rng = generator(seed, "lean", schema, _NUM_STEPS)
     *_, generate = _FAMILIES[schema]
-    initial, pair, others = generate(rng, num_operations)
+    initial, operations = generate(rng)
+    # The pair stands in its order; all such orders are equally likely.
+    places = rng.permutation(_NUM_STEPS).tolist()
+    places[:2] = sorted(places[:2])
     return Episode(
         environment="lean",
         schema=schema,
         initial=initial,
-        operations=_arranged(rng, pair, others),
+        operations=tuple(operations[places.index(place)] for place in range(_NUM_STEPS)),
         provenance=Provenance(
             source=f"lean.{schema}/seed={seed}", generator=f"lean.{schema}", seed=seed
         ),
     )
 
 
-def _arranged(
-    rng: np.random.Generator, pair: tuple[Operation, Operation], others: Sequence[Operation]
-) -> tuple[Operation, ...]:
-    """A random order in which the pair stands as given; all such orders are equally likely."""
-    operations = [*pair, *others]
-    places = [int(place) for place in rng.permutation(len(operations))]
-    places[:2] = sorted(places[:2])
-    placed = dict(zip(places, operations, strict=True))
-    return tuple(placed[place] for place in range(len(operations)))
-
-
-def _cite(rng: np.random.Generator, num_operations: int) -> _Draft:
-    cited, citing, *rest = fresh_names(rng, num_operations)
+def _cite(rng: np.random.Generator) -> _Draft:
+    cited, citing, *rest = fresh_names(rng, _NUM_STEPS)
     first = lemma(rng)
     used = Fact(first.fact.type, first.application(cited))
     second = Lemma(hypotheses=first.hypotheses, fact=extended(rng, used))
     # The second theorem's type extends the first's, so it binds every variable that the citation names.
-    pair = (named(cited, first.theorem(cited)), named(citing, second.theorem(citing)))
-    return _PLAIN, pair, [_declaration(rng, name) for name in rest]
+    return _PLAIN, [
+        named(cited, first.theorem(cited)),
+        named(citing, second.theorem(citing)),
+        *(_declaration(rng, name) for name in rest),
+    ]
 
 
-def _defn(rng: np.random.Generator, num_operations: int) -> _Draft:
-    defined, proving, *rest = fresh_names(rng, num_operations)
+def _defn(rng: np.random.Generator) -> _Draft:
+    defined, proving, *rest = fresh_names(rng, _NUM_STEPS)
     made, about = definition(rng, defined)
-    pair = (
+    return _PLAIN, [
         named(defined, made.text(defined)),
         named(proving, _widened(rng, about).theorem(proving)),
-    )
-    return _PLAIN, pair, [_declaration(rng, name) for name in rest]
+        *(_declaration(rng, name) for name in rest),
+    ]
 
 
-def _inductive(rng: np.random.Generator, num_operations: int) -> _Draft:
-    most = num_operations + (num_operations - 1) * MAX_CONSTRUCTORS
-    kind, using, *names = fresh_names(rng, most)
-    rest, spare = names[: num_operations - 2], names[num_operations - 2 :]
+def _inductive(rng: np.random.Generator) -> _Draft:
+    kind, using, *names = fresh_names(rng, _NUM_STEPS + (_NUM_STEPS - 1) * MAX_CONSTRUCTORS)
+    rest, spare = names[: _NUM_STEPS - 2], names[_NUM_STEPS - 2 :]
     constructors = constructors_from(rng, spare)
     if rng.random() < 0.4:
         use = definition_on(rng, kind, constructors).text(using)
     else:
         use = _widened(rng, lemma_on(rng, kind, constructors)).theorem(using)
-    pair = (named(kind, inductive_type(kind, constructors)), named(using, use))
-    others = [
-        named(name, inductive_type(name, constructors_from(rng, spare)))
-        if rng.random() < 0.2
-        else _declaration(rng, name)
-        for name in rest
+    return _PLAIN, [
+        named(kind, inductive_type(kind, constructors)),
+        named(using, use),
+        *(
+            named(name, inductive_type(name, constructors_from(rng, spare)))
+            if rng.random() < 0.2
+            else _declaration(rng, name)
+            for name in rest
+        ),
     ]
-    return _PLAIN, pair, others
 
 
-def _instances(rng: np.random.Generator, num_operations: int) -> _Draft:
-    class_name, field, *names = fresh_names(rng, num_operations + 2)
+def _instances(rng: np.random.Generator) -> _Draft:
+    class_name, field, *names = fresh_names(rng, 2 + _NUM_STEPS)
     carrier, values = two_values(rng)
     result, wrap = pick(rng, (("α", "{}"), ("N → α", "fun n => {}"), ("Prop → α", "fun p => {}")))
-    first, second = (
-        named(
-            name,
-            f"noncomputable instance {name} : {class_name} {carrier} := ⟨{wrap.format(value)}⟩",
-        )
+    head = f"{class_name} {carrier}"
+    pair = [
+        named(name, f"noncomputable instance {name} : {head} := ⟨{wrap.format(value)}⟩")
         for name, value in zip(names, values, strict=False)
-    )
+    ]
     initial: Json = {
         "form": "declarations",
         "setup": [f"class {class_name} (α : Type) where {field} : {result}"],
-        "probes": [f"{class_name} {carrier}"],
+        "probes": [head],
     }
-    return initial, (first, second), [_declaration(rng, name) for name in names[2:]]
+    return initial, [*pair, *(_declaration(rng, name) for name in names[2:])]
 
 
-def _have(rng: np.random.Generator, num_operations: int) -> _Draft:
-    theorem, first, second, *rest = fresh_names(rng, num_operations + 1)
+def _have(rng: np.random.Generator) -> _Draft:
+    theorem, first, *names = fresh_names(rng, 1 + _NUM_STEPS)
     frame, facts = frame_of(rng)
     base = extended(rng, pick(rng, facts), facts)
-    derived = extended(rng, Fact(base.type, first), facts)
-    pair = (named(first, have_step(first, base)), named(second, have_step(second, derived)))
-    others = [named(n, have_step(n, extended(rng, pick(rng, facts), facts))) for n in rest]
-    return proof_with(rng, theorem, frame, facts), pair, others
+    made = [base, extended(rng, Fact(base.type, first), facts)]
+    made += [extended(rng, pick(rng, facts), facts) for _ in names[1:]]
+    steps = [
+        named(name, have_step(name, fact)) for name, fact in zip((first, *names), made, strict=True)
+    ]
+    return proof_with(rng, theorem, frame, facts), steps
 
 
-def _shadow(rng: np.random.Generator, num_operations: int) -> _Draft:
-    theorem, shared, *names = fresh_names(rng, 2 * num_operations)
-    signatures = names[:num_operations]
+def _shadow(rng: np.random.Generator) -> _Draft:
+    theorem, shared, *names = fresh_names(rng, 2 * _NUM_STEPS)
+    signatures, names = names[:_NUM_STEPS], [shared, shared, *names[_NUM_STEPS:]]
     frame, facts = frame_of(rng)
     older = extended(rng, pick(rng, facts), facts)
     newer = older
     while newer.type == older.type:
         newer = extended(rng, pick(rng, facts), facts)
-    steps = [have_step(shared, older), have_step(shared, newer)] + [
-        have_step(name, extended(rng, pick(rng, facts), facts)) for name in names[num_operations:]
-    ]
-    first, second, *others = map(named, signatures, steps)
-    return proof_with(rng, theorem, frame, facts), (first, second), others
+    made = [older, newer, *(extended(rng, pick(rng, facts), facts) for _ in names[2:])]
+    steps = map(named, signatures, map(have_step, names, made))
+    return proof_with(rng, theorem, frame, facts), list(steps)
 
 
-def _tactic_siblings(rng: np.random.Generator, num_operations: int) -> _Draft:
-    theorem, witness, proof, *rest = fresh_names(rng, num_operations + 1)
+def _tactic_siblings(rng: np.random.Generator) -> _Draft:
+    theorem, witness, proof, *rest = fresh_names(rng, 1 + _NUM_STEPS)
     frame, facts = frame_of(rng)
     carrier, (value, _) = two_values(rng)
     body, closed = equation(rng, carrier, value, facts)
@@ -161,20 +155,27 @@ def _tactic_siblings(rng: np.random.Generator, num_operations: int) -> _Draft:
     goals = {tag: extended(rng, pick(rng, facts), facts) for tag in rest}
     parts = [(kind, f"Exists.intro ?{witness} ?{proof}")]
     parts += [(fact.type, f"?{tag}") for tag, fact in goals.items()]
-    shuffled = [parts[int(place)] for place in rng.permutation(len(parts))]
+    shuffled = [parts[place] for place in rng.permutation(len(parts)).tolist()]
     target = conjunction([kind for kind, _ in shuffled], "And {} {}")
     opening = conjunction([term for _, term in shuffled], "And.intro {} {}")
-    pair = (
-        named(witness, f"case {witness} => exact {value}"),
-        named(proof, f"case {proof} => exact {closed}"),
-    )
-    others = [named(tag, f"case {tag} => exact {fact.proof}") for tag, fact in goals.items()]
-    return proof_of(theorem, frame, target, opening=f"refine {opening}"), pair, others
+    proofs = {witness: value, proof: closed, **{tag: fact.proof for tag, fact in goals.items()}}
+    steps = [case_step(tag, term) for tag, term in proofs.items()]
+    return proof_of(theorem, frame, target, opening=f"refine {opening}"), steps
 
 
 def named(signature: str, text: str) -> Operation:
     """The step of that text."""
     return Operation(signature=signature, payload=text)
+
+
+def case_step(tag: str, proof: str) -> Operation:
+    """The step that closes the goal ``tag``."""
+    return named(tag, f"case {tag} => exact {proof}")
+
+
+def have_step(name: str, fact: Fact) -> str:
+    """The step that states a fact under a name."""
+    return f"have {name} : {fact.type} := {fact.proof}"
 
 
 def _declaration(rng: np.random.Generator, name: str) -> Operation:
@@ -192,42 +193,30 @@ def _widened(rng: np.random.Generator, about: Lemma) -> Lemma:
     return Lemma(hypotheses=about.hypotheses, fact=extended(rng, about.fact))
 
 
-def have_step(name: str, fact: Fact) -> str:
-    """The step that states a fact under a name."""
-    return f"have {name} : {fact.type} := {fact.proof}"
-
-
-def frame_of(rng: np.random.Generator) -> tuple[tuple[tuple[str, str], ...], list[Fact]]:
+def frame_of(rng: np.random.Generator) -> tuple[Frame, list[Fact]]:
     """The hypotheses of a proof, and the facts that follow from them at once."""
     a, b, c = (proposition(rng) for _ in range(3))
     hypotheses = (("x", a), ("y", f"{grouped(a)} → {grouped(b)}"), ("z", c))
-    proofs = (("x", a), ("y x", b), ("z", c))
-    return hypotheses, [Fact(kind, proof) for proof, kind in proofs]
+    return hypotheses, [Fact(a, "x"), Fact(b, "y x"), Fact(c, "z")]
 
 
 def proof_of(
     theorem: str,
-    hypotheses: tuple[tuple[str, str], ...],
+    frame: Frame,
     target: str,
     *,
     opening: str | None = None,
     closing: str | None = None,
 ) -> Json:
     """The start of a proof of ``target``."""
-    goal = Lemma(hypotheses=hypotheses, fact=Fact(target, ""))
-    statement = goal.statement(theorem, ATOMS)
+    statement = Lemma(hypotheses=frame, fact=Fact(target, "")).statement(theorem, ATOMS)
     return {"form": "tactics", "statement": statement, "opening": opening, "closing": closing}
 
 
-def proof_with(
-    rng: np.random.Generator,
-    theorem: str,
-    hypotheses: tuple[tuple[str, str], ...],
-    facts: Sequence[Fact],
-) -> Json:
+def proof_with(rng: np.random.Generator, theorem: str, frame: Frame, facts: Sequence[Fact]) -> Json:
     """A theorem whose steps state facts, and which one of the hypotheses' own consequences ends."""
     goal = pick(rng, facts)
-    return proof_of(theorem, hypotheses, goal.type, closing=f"exact {goal.proof}")
+    return proof_of(theorem, frame, goal.type, closing=f"exact {goal.proof}")
 
 
 def equation(
@@ -257,7 +246,7 @@ def conjunction(parts: Sequence[str], form: str) -> str:
 
 
 #: By name: what an episode is made of, how its pair depends, and what generates it.
-_FAMILIES: Mapping[str, tuple[str, AntiDiamonds, _Generator]] = {
+_FAMILIES: Mapping[str, tuple[str, AntiDiamonds, Callable[[np.random.Generator], _Draft]]] = {
     "cite": ("theorems, one of which cites another", "precedes", _cite),
     "defn": ("a definition among theorems, and a proof about what it defines", "precedes", _defn),
     "inductive": (
