@@ -46,7 +46,7 @@ from vcrt.records.certificate import read_certificate
 from vcrt.records.dataset import open_dataset
 from vcrt.records.sealing.proof import check_proof
 from vcrt.records.sealing.integrity import read_sealed
-from vcrt.records.relation_records import read_relation_record
+from vcrt_train.protocol.relation_records import read_relation_record
 from vcrt_research.anonymity.result import read_report
 file = Path(sys.argv[1])
 readers = [lambda: read_certificate(file), lambda: check_proof(file, ""), lambda: open_dataset(file.parent),

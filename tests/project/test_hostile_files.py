@@ -40,7 +40,6 @@ from vcrt.records.dataset import open_dataset, read_audit
 from vcrt.records.ledger import Ledger
 from vcrt.records.manifest import Manifest
 from vcrt.records.policy_view import record_from_json, record_of_json
-from vcrt.records.relation_records import read_relation_record
 from vcrt_lean.program import read_program
 from vcrt_proofwriter import files
 from vcrt_proofwriter.files import Refused, read_rows
@@ -51,6 +50,7 @@ from vcrt_train.policy.reference import EMBEDDED, backbone_reference
 from vcrt_train.protocol.experiment import create_experiment
 from vcrt_train.protocol.plan import PLAN_FILE, Plan, read_plan
 from vcrt_train.protocol.planning import make_plan
+from vcrt_train.protocol.relation_records import read_relation_record
 from vcrt_train.protocol.search import FORMAT, Search, Trial, read_search, settings_of_trial
 from vcrt_train.training.checkpoint import (
     METRICS,

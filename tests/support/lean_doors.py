@@ -26,13 +26,13 @@ from vcrt.errors import DatasetError, MalformedInputError, UnknownNameError, Ver
 from vcrt.hashing import Json, json_digest
 from vcrt.processes import in_fresh_processes
 from vcrt.records.certificate import certificate_document
-from vcrt.records.relation_records import read_relation_record
 from vcrt_lean.environment import LeanEnvironment
 from vcrt_lean.grammar import Step
 from vcrt_lean.inprocess import Elaborators, judge_shared
 from vcrt_lean.judging import Job, Limits
 from vcrt_lean.program import Declarations, Program, Tactics, read_program
 from vcrt_lean.toolchain import find_toolchain
+from vcrt_train.protocol.relation_records import read_relation_record
 
 #: What became of an attack; only the last one is a defect.
 OUTCOMES = ("grammar", "lean", "axioms", "kernel", "limit", "no verdict", "not run", "accepted")

@@ -18,10 +18,10 @@ with atheris.instrument_imports(include=["vcrt"]):
     from vcrt.documents import strict_json
     from vcrt.errors import VcrtError
     from vcrt.records.policy_view import record_of_json
-    from vcrt.records.relation_records import read_relation_record
     from vcrt_lean import grammar
     from vcrt_proofwriter.english import parse_theory
     from vcrt_proofwriter.files import parse_rule, read_row
+    from vcrt_train.protocol.relation_records import read_relation_record
 
 
 def _text(data: bytes) -> str:

@@ -22,20 +22,22 @@ import vcrt_train
 from command_line import refused, run
 from language_models import byte_level_tokenizer, save_model
 from vcrt.certification.config import sampled
+from vcrt.certification.relations import directed
 from vcrt.cli import main
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
+from vcrt.orders import linear_extensions
 from vcrt.randomness import generator
 from vcrt.records.audit import certified_from_row
 from vcrt.records.certificate import certificate_document
 from vcrt.records.dataset import read_audit
-from vcrt.records.relation_records import read_relation_record, with_pointers
 from vcrt_train.cli.decide import decision_lines
 from vcrt_train.policy.backbone import load_backbone
 from vcrt_train.policy.scoring import score_orders
 from vcrt_train.protocol.decision import chosen_run, decide, load_policy
 from vcrt_train.protocol.experiment import open_experiment
 from vcrt_train.protocol.planned_training import _train_job, _TrainJob
+from vcrt_train.protocol.relation_records import read_relation_record, with_pointers
 
 TWO_TOYS = {name: toy.THREE_TOYS[name] for name in ("toy-a", "toy-b")}
 RECORD = {
@@ -298,7 +300,8 @@ def test_certificates_and_lifted_theorems_are_records_too(folder):
     certificate = json.loads((folder / "certificate.json").read_text())
     stated = read_relation_record((folder / "certificate.json").read_bytes(), "test")
     assert [[r.first, r.second, r.kind] for r in stated.relations] == certificate["relations"]
-    assert sorted(map(list, stated.legal_orders)) == sorted(certificate["orbit"])
+    extensions = linear_extensions(len(stated.operations), directed(stated.relations))
+    assert sorted(map(list, extensions)) == sorted(certificate["orbit"])
     certificate["relations"][0][2] = "conflicts"
     with pytest.raises(ValueError, match="certificate was changed"):
         read_relation_record(json.dumps(certificate).encode(), "test")

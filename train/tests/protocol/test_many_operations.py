@@ -6,11 +6,11 @@ import pytest
 
 from vcrt.certification.relations import OperationRelation
 from vcrt.errors import MalformedInputError, TooLargeError
-from vcrt.records.relation_records import RelationRecord
 from vcrt_train.cli.decide import decision_lines
 from vcrt_train.policy.backbone import load_backbone
 from vcrt_train.protocol import decision
 from vcrt_train.protocol.decision import Policy, decide
+from vcrt_train.protocol.relation_records import RelationRecord
 from vcrt_train.training.methods import method
 
 

@@ -31,9 +31,9 @@ from vcrt.records.dataset import (
 )
 from vcrt.records.manifest import AGREEMENT, MANIFEST, Manifest, audit_name, policy_name
 from vcrt.records.policy_view import record_from_json
-from vcrt.records.relation_records import read_relation_record
 from vcrt.records.rows import read_rows, write_rows
 from vcrt_research.anonymity.result import AnonymityReport, read_report, report_bytes
+from vcrt_train.protocol.relation_records import read_relation_record
 
 BY_HAND = {
     "operations": ["a", "b", "c"],

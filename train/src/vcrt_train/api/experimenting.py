@@ -15,9 +15,9 @@ from vcrt.hashing import Json
 from vcrt.jobs import num_jobs
 from vcrt.progress import SILENT, Progress
 from vcrt.records.dataset import Dataset, open_dataset
-from vcrt.records.relation_records import RelationRecord, read_relation_record
 from vcrt.storage import require_new
 from vcrt_train.config import DEFAULTS, EVALUATED_AT_A_TIME, MemoryConfig, RunConfig
+from vcrt_train.protocol.relation_records import RelationRecord, read_relation_record
 
 if TYPE_CHECKING:
     from vcrt_train.policy.reference import BackboneReference

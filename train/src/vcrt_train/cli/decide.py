@@ -16,8 +16,8 @@ from vcrt.printable import counted
 from vcrt_train.policy.reference import RELATIONS_SHOWN
 
 if TYPE_CHECKING:
-    from vcrt.records.relation_records import RelationRecord
     from vcrt_train.protocol.decision import Answered, Decision, Policy
+    from vcrt_train.protocol.relation_records import RelationRecord
 
 FORMAT = "vcrt-decision/1"
 #: The record's name that stands for the standard input.
@@ -54,8 +54,8 @@ def decide(
         seed: Seed of the pointers that stand for the operations.
         json: Print the answer for machines.
     """
-    from vcrt.records.relation_records import read_relation_record
     from vcrt_train.protocol.decision import chosen_run
+    from vcrt_train.protocol.relation_records import read_relation_record
 
     opened = vcrt_train.open_experiment(experiment)
     # What costs least is refused first.
@@ -179,7 +179,7 @@ def _where(record: str) -> str:
 def _read(record: str) -> bytes:
     if record == STDIN:
         return sys.stdin.buffer.read(MAX_BYTES + 1)
-    from vcrt.records.relation_records import SOURCES
+    from vcrt_train.protocol.relation_records import SOURCES
 
     path = Path(record)
     if not path.exists() or path.is_dir():

@@ -4,7 +4,7 @@ All orders of up to six operations are scored. Beyond, through pointers, the gre
 order's probability; the mass on the legal orders is exact where all legal prefixes fit
 (:mod:`vcrt_train.training.legal_trees`), and otherwise an unbiased estimate with a standard error. The policy is a
 finished run of an experiment at one of its checkpoints, or the frozen backbone alone. No dataset is opened and nothing
-is written. Not covered: reading a record (:mod:`vcrt.records.relation_records`).
+is written. Not covered: reading a record (:mod:`vcrt_train.protocol.relation_records`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from vcrt.progress import stage
 from vcrt.randomness import derive_seed, generator
 from vcrt.records.anonymise import Anonymised
 from vcrt.records.policy_view import PolicyRecord
-from vcrt.records.relation_records import RelationRecord, with_pointers
 from vcrt_train.config import Backend, EstimatorConfig
 from vcrt_train.objective.orbit_mass import orbit_log_mass
 from vcrt_train.policy.backbone import Backbone, device_of
@@ -47,6 +46,7 @@ from vcrt_train.protocol.experiment import (
     trained_models,
 )
 from vcrt_train.protocol.plan import Plan, PlannedRun
+from vcrt_train.protocol.relation_records import RelationRecord, with_pointers
 from vcrt_train.protocol.scores import FROZEN_AS
 from vcrt_train.training.legal_trees import fits
 from vcrt_train.training.methods import Method, method

@@ -7,9 +7,11 @@ from itertools import combinations
 
 import pytest
 
+from vcrt.certification.relations import directed
 from vcrt.documents import MAX_BYTES
 from vcrt.errors import MalformedInputError
-from vcrt.records.relation_records import read_relation_record, with_pointers
+from vcrt.orders import linear_extensions
+from vcrt_train.protocol.relation_records import read_relation_record, with_pointers
 
 RECORD = {
     "operations": ["load", "clean", "sum", "plot"],
@@ -23,7 +25,8 @@ RECORD = {
 
 def test_legal_orders_keep_every_required_pair():
     stated = read_relation_record(json.dumps(RECORD).encode(), "test")
-    orders = [stated.names(order) for order in stated.legal_orders]
+    extensions = linear_extensions(len(stated.operations), directed(stated.relations))
+    orders = [stated.names(order) for order in extensions]
     assert len(set(orders)) == 6
     for order in orders:
         assert order.index("load") < order.index("sum")

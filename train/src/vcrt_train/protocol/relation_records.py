@@ -26,13 +26,18 @@ from vcrt.documents import MAX_BYTES, strict_json
 from vcrt.errors import MalformedInputError, UnknownNameError
 from vcrt.forms import Strict, in_a_line
 from vcrt.limits import MAX_OPERATIONS
-from vcrt.orders import Order, linear_extensions
 from vcrt.partial_orders import PartialOrder, cycle_of
 from vcrt.printable import counted
 from vcrt.randomness import generator
 from vcrt.records.anonymise import Anonymised, draw_pointers, in_slots
 from vcrt.records.certificate import certificate_of
-from vcrt.records.policy_view import RELATION_TOKENS, PolicyRecord, RelationType, pointer_pool
+from vcrt.records.policy_view import (
+    LARGEST_POOL,
+    RELATION_TOKENS,
+    PolicyRecord,
+    RelationType,
+    pointer_pool,
+)
 
 FORM = '{"operations": [NAME, ...], "relations": [[FIRST, SECOND, KIND], ...]}'
 SOURCES = f"{FORM}, or what `vcrt show EPISODE --json` or `vcrt lift lean --json` prints"
@@ -80,14 +85,6 @@ class RelationRecord:
                 expected="precedes and conflicts that some order keeps",
             )
 
-    @property
-    def legal_orders(self) -> tuple[Order, ...]:
-        """The orders that keep every pair which precedes or conflicts: the linear extensions of those relations.
-
-        For few operations: all of them are listed.
-        """
-        return tuple(linear_extensions(len(self.operations), directed(self.relations)))
-
     def names(self, order: Iterable[int]) -> tuple[str, ...]:
         """The operations' names in this order."""
         return tuple(self.operations[place] for place in order)
@@ -102,9 +99,7 @@ def with_pointers(
     if there are too few pointers.
     """
     number = len(relation_record.operations)
-    pool = pointer_pool(number)
-    if num_pointers is not None and num_pointers < pool:
-        pool = num_pointers
+    pool = min(pointer_pool(number), num_pointers or LARGEST_POOL)
     if pool < number:
         raise MalformedInputError(
             "the policy's backbone knows fewer pointers than the record has operations",
