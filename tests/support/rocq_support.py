@@ -9,7 +9,7 @@ import pytest
 
 from vcrt.environments.contract import Episode, Operation, Provenance, ReplayRequest
 from vcrt.errors import UnavailableError
-from vcrt_rocq.facts import LIBRARIES
+from vcrt_rocq.schemas import LIBRARIES
 from vcrt_rocq.toolchain import REMEDY, find_toolchain
 
 

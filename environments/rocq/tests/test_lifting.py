@@ -13,8 +13,8 @@ from rocq_support import needs_rocq
 from vcrt.certification.lattice_replay import replay_merged
 from vcrt.errors import MalformedInputError
 from vcrt_rocq.environment import RocqEnvironment
+from vcrt_rocq.lift import lift_file
 from vcrt_rocq.lift import lift_rocq_file as lift_rocq
-from vcrt_rocq.lifting import lift_file
 
 FILE = """From Coq Require Import Arith.
 (* A comment. *)

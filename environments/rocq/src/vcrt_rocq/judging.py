@@ -7,7 +7,7 @@ is: an axiom, a hole or a check that was left out refuses the whole. Not covered
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from vcrt.environments.contract import Rejected, Replay
 from vcrt.errors import MalformedInputError, VerifierFailure
@@ -221,14 +221,9 @@ def _bullets(program: Proof, done: _Order) -> list[str]:
 def _replay(
     sequence: _Order, reached: dict[_Order, str | Rejected], ends: dict[_Order, Rejected | None]
 ) -> Replay:
-    def along() -> Iterator[str | Rejected]:
-        for length in range(len(sequence) + 1):
-            yield reached[sequence[:length]]
-            if isinstance(reached[sequence[:length]], Rejected):
-                return
-
     hashes = list[str]()
-    for answer in along():
+    for length in range(len(sequence) + 1):
+        answer = reached[sequence[:length]]
         if isinstance(answer, Rejected):
             return Replay(sequence, tuple(hashes), answer)
         hashes.append(answer)

@@ -1,12 +1,15 @@
 """Generate Rocq episodes: one dependent pair among four steps, or several dependent steps of any number.
 
-Each makes steps over facts of the standard library, some of which depend on each other, in a legal order. Whether that
-holds is for certification to say. Names are drawn at random and tell nothing about a step's part in the episode.
+Each makes steps over facts of the standard library, about numbers, lists and truth values, some of which depend on each
+other, in a legal order. Whether that holds is for certification to say. Names are drawn at random and tell nothing
+about a step's part in the episode.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -22,19 +25,41 @@ from vcrt.environments.posets import (
 from vcrt.environments.random_names import fresh_names, pick
 from vcrt.hashing import Json
 from vcrt.randomness import generator
-from vcrt_rocq.facts import (
-    ALL_BINDERS,
-    LIBRARIES,
-    Fact,
-    both,
-    expression,
-    fact,
-    following,
-)
 
-#: The initial state, the dependent pair of operations, and the independent ones.
-_Draft: TypeAlias = tuple[Json, tuple[Operation, Operation], Sequence[Operation]]
-_Generator: TypeAlias = Callable[[np.random.Generator, int], _Draft]
+#: What every sampled episode begins with.
+LIBRARIES = "From Coq Require Import Arith List Bool."
+_BINDERS = (("nat", ("n", "m", "k")), ("list nat", ("l", "r")), ("bool", ("b", "c")))
+_WORD = re.compile(r"(?<![\w'.])[a-z](?![\w'])")
+#: A proposition and its proof over expressions of these sorts: N numbers, L lists, B truth values.
+_FACTS = (
+    ("NN", "{0} + {1} = {1} + {0}", "Nat.add_comm {0} {1}"),
+    ("NN", "{0} * {1} = {1} * {0}", "Nat.mul_comm {0} {1}"),
+    ("NNN", "{0} + ({1} + {2}) = {0} + {1} + {2}", "Nat.add_assoc {0} {1} {2}"),
+    ("NNN", "({0} + {1}) * {2} = {0} * {2} + {1} * {2}", "Nat.mul_add_distr_r {0} {1} {2}"),
+    ("NN", "{0} <= {0} + {1}", "Nat.le_add_r {0} {1}"),
+    ("NN", "Nat.max {0} {1} = Nat.max {1} {0}", "Nat.max_comm {0} {1}"),
+    ("NN", "Nat.min {0} {1} <= {0}", "Nat.le_min_l {0} {1}"),
+    ("N", "{0} - {0} = 0", "Nat.sub_diag {0}"),
+    ("NN", "{0} + {1} - {1} = {0}", "Nat.add_sub {0} {1}"),
+    ("LL", "length ({0} ++ {1}) = length {0} + length {1}", "app_length {0} {1}"),
+    ("L", "rev (rev {0}) = {0}", "rev_involutive {0}"),
+    ("LL", "rev ({0} ++ {1}) = rev {1} ++ rev {0}", "rev_app_distr {0} {1}"),
+    ("LL", "map S ({0} ++ {1}) = map S {0} ++ map S {1}", "map_app S {0} {1}"),
+    ("L", "length (rev {0}) = length {0}", "rev_length {0}"),
+    ("NL", "In {0} ({0} :: {1})", "in_eq {0} {1}"),
+    ("B", "negb (negb {0}) = {0}", "negb_involutive {0}"),
+    ("BB", "andb {0} {1} = andb {1} {0}", "andb_comm {0} {1}"),
+    ("BB", "negb (orb {0} {1}) = andb (negb {0}) (negb {1})", "negb_orb {0} {1}"),
+)
+_EXPRESSIONS = {
+    "N": ("n", "m", "k", "(S n)", "(m + 2)", "(2 * k)", "(n + m)", "(k * 3)", "(length l)", "5"),
+    "L": ("l", "r", "(rev l)", "(l ++ r)", "(n :: r)", "(map S l)", "(m :: nil)"),
+    "B": ("b", "c", "(negb b)", "(andb b c)", "(Nat.leb n m)", "true"),
+}
+#: Steps of an episode with one dependent pair.
+_NUM_STEPS = 4
+#: The initial state and the operations, a dependent pair first.
+_Draft: TypeAlias = tuple[Json, list[Operation]]
 #: Facts about an inequality that take it to another, no two of which do so in both orders alike.
 _FORWARD = (
     ("le_S _ _", "le_n_S _ _"),
@@ -44,13 +69,77 @@ _FORWARD = (
 )
 
 
-def sample_episode(schema: Schema, seed: int, *, num_operations: int = 4) -> Episode:
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A proposition and a term that proves it."""
+
+    type: str
+    proof: str
+
+    @property
+    def binders(self) -> str:
+        """The variables in it with their types, as a theorem binds them."""
+        return " ".join(f"({' '.join(names)} : {kind})" for kind, names in _used(self.type))
+
+    def statement(self, name: str) -> str:
+        """The sentence that states it under ``name``."""
+        return f"Lemma {name} {self.binders} : {self.type}."
+
+    def lemma(self, name: str) -> str:
+        """The whole lemma under ``name``."""
+        return f"{self.statement(name)} Proof. exact ({self.proof}). Qed."
+
+    def cited(self, name: str) -> Fact:
+        """The same fact, proved by the lemma of that name."""
+        variables = [variable for _, names in _used(self.type) for variable in names]
+        return Fact(self.type, " ".join([name, *variables]))
+
+
+#: Binds every variable, for proofs whose steps may speak of any.
+ALL_BINDERS = " ".join(f"({' '.join(names)} : {kind})" for kind, names in _BINDERS)
+
+
+def fact(rng: np.random.Generator) -> Fact:
+    """A random fact."""
+    sorts, kind, proof = pick(rng, _FACTS)
+    terms = [expression(rng, sort) for sort in sorts]
+    return Fact(kind.format(*terms), proof.format(*terms))
+
+
+def expression(rng: np.random.Generator, sort: str = "N") -> str:
+    """A random expression of a sort, in brackets where it needs them."""
+    return pick(rng, _EXPRESSIONS[sort])
+
+
+def both(one: Fact, other: Fact) -> Fact:
+    """That both facts hold."""
+    return Fact(f"({one.type}) /\\ ({other.type})", f"conj ({one.proof}) ({other.proof})")
+
+
+def following(rng: np.random.Generator, cited: Sequence[Fact]) -> Fact:
+    """A fact whose proof needs those that are cited, and one more."""
+    made = fact(rng)
+    for one in cited:
+        made = both(one, made) if rng.random() < 0.5 else both(made, one)
+    return made
+
+
+def _used(text: str) -> list[tuple[str, list[str]]]:
+    words = set(_WORD.findall(text))
+    found = [(kind, [name for name in names if name in words]) for kind, names in _BINDERS]
+    return [(kind, names) for kind, names in found if names]
+
+
+def sample_episode(schema: Schema, seed: int) -> Episode:
     """A candidate episode of ``schema``."""
     rng = generator(seed, "rocq", schema.name)
     if schema.num_steps is None:
         *_, generate = _FAMILIES[schema.name]
-        initial, pair, others = generate(rng, num_operations)
-        operations = _arranged(rng, pair, others)
+        initial, steps = generate(rng)
+        # The pair stands in its order; all such orders are equally likely.
+        places = rng.permutation(_NUM_STEPS).tolist()
+        places[:2] = sorted(places[:2])
+        operations = [steps[places.index(place)] for place in range(_NUM_STEPS)]
     else:
         drawn = DrawnRelations.of(schema, below_of(rng))
         write = _WRITERS.get(schema.name) or pick(rng, (_cite_steps, _assert_steps))
@@ -66,27 +155,16 @@ def sample_episode(schema: Schema, seed: int, *, num_operations: int = 4) -> Epi
     )
 
 
-def _arranged(
-    rng: np.random.Generator, pair: tuple[Operation, Operation], others: Sequence[Operation]
-) -> list[Operation]:
-    """A random order in which the pair stands as given; all such orders are equally likely."""
-    operations = [*pair, *others]
-    places = [int(place) for place in rng.permutation(len(operations))]
-    places[:2] = sorted(places[:2])
-    placed = dict(zip(places, operations, strict=True))
-    return [placed[place] for place in range(len(operations))]
-
-
-def _cite(rng: np.random.Generator, num_operations: int) -> _Draft:
-    cited, citing, *rest = fresh_names(rng, num_operations)
+def _cite(rng: np.random.Generator) -> _Draft:
+    cited, citing, *rest = fresh_names(rng, _NUM_STEPS)
     first = fact(rng)
     second = following(rng, [first.cited(cited)])
-    pair = named(cited, first.lemma(cited)), named(citing, second.lemma(citing))
-    return _declarations(), pair, [_other(rng, name) for name in rest]
+    pair = [named(cited, first.lemma(cited)), named(citing, second.lemma(citing))]
+    return _declarations(), [*pair, *(_other(rng, name) for name in rest)]
 
 
-def _computes(rng: np.random.Generator, num_operations: int) -> _Draft:
-    made, about, *rest = fresh_names(rng, num_operations)
+def _computes(rng: np.random.Generator) -> _Draft:
+    made, about, *rest = fresh_names(rng, _NUM_STEPS)
     base, step = int(rng.integers(4)), int(rng.integers(1, 4))
     if rng.random() < 0.5:
         value = f"{'S (' * step}{made} p{')' * step}"
@@ -105,12 +183,12 @@ def _computes(rng: np.random.Generator, num_operations: int) -> _Draft:
         text = f"Definition {made} {binders} : nat := {value} + {base}."
         claim = Fact(f"{made} n m k l = {value} + {base}", "eq_refl")
     claim = both(claim, fact(rng)) if rng.random() < 0.5 else claim
-    pair = named(made, text), named(about, claim.lemma(about))
-    return _declarations(), pair, [_other(rng, name) for name in rest]
+    pair = [named(made, text), named(about, claim.lemma(about))]
+    return _declarations(), [*pair, *(_other(rng, name) for name in rest)]
 
 
-def _instances(rng: np.random.Generator, num_operations: int) -> _Draft:
-    class_name, field, *names = fresh_names(rng, num_operations + 2)
+def _instances(rng: np.random.Generator) -> _Draft:
+    class_name, field, *names = fresh_names(rng, 2 + _NUM_STEPS)
     kind, values = pick(
         rng,
         (
@@ -120,41 +198,39 @@ def _instances(rng: np.random.Generator, num_operations: int) -> _Draft:
         ),
     )
     chosen = [values[int(place)] for place in rng.permutation(len(values))[:2]]
-    first, second = (
+    pair = [
         named(name, f"Instance {name} : {class_name} {kind} := {value}.")
         for name, value in zip(names, chosen, strict=False)
-    )
+    ]
     initial = _declarations(
         f"Class {class_name} (A : Type) := {field} : A.", probes=[f"_ : {class_name} {kind}"]
     )
-    return initial, (first, second), [_other(rng, name) for name in names[2:]]
+    return initial, [*pair, *(_other(rng, name) for name in names[2:])]
 
 
-def _asserts(rng: np.random.Generator, num_operations: int) -> _Draft:
-    theorem, first, second, *rest = fresh_names(rng, num_operations + 1)
+def _asserts(rng: np.random.Generator) -> _Draft:
+    theorem, first, *names = fresh_names(rng, 1 + _NUM_STEPS)
     base = fact(rng)
-    derived = following(rng, [Fact(base.type, first)])
-    pair = _assert(first, base), _assert(second, derived)
-    return _proof(rng, theorem), pair, [_assert(name, fact(rng)) for name in rest]
+    facts = [base, following(rng, [Fact(base.type, first)])]
+    initial = _proof(rng, theorem)
+    facts += [fact(rng) for _ in names[1:]]
+    return initial, list(map(_assert, (first, *names), facts))
 
 
-def _forward(rng: np.random.Generator, num_operations: int) -> _Draft:
-    theorem, changed, *names = fresh_names(rng, num_operations + 2)
+def _forward(rng: np.random.Generator) -> _Draft:
+    theorem, changed, *names = fresh_names(rng, 2 + _NUM_STEPS)
     kinds = [_FORWARD[int(place)] for place in rng.permutation(len(_FORWARD))[:2]]
-    first, second = (
-        named(
-            name,
-            f"apply ({pick(rng, kind).format(int(rng.integers(2, 6)))}) in {changed}.",
-        )
+    pair = [
+        named(name, f"apply ({pick(rng, kind).format(int(rng.integers(2, 6)))}) in {changed}.")
         for name, kind in zip(names, kinds, strict=False)
-    )
+    ]
     hypothesis = f"({changed} : {expression(rng)} <= {expression(rng)})"
     others = [_assert(name, fact(rng)) for name in names[2:]]
-    return _proof(rng, theorem, hypothesis), (first, second), others
+    return _proof(rng, theorem, hypothesis), [*pair, *others]
 
 
-def _siblings(rng: np.random.Generator, num_operations: int) -> _Draft:
-    theorem, witness, proof, *rest = fresh_names(rng, num_operations + 1)
+def _siblings(rng: np.random.Generator) -> _Draft:
+    theorem, witness, proof, *rest = fresh_names(rng, 1 + _NUM_STEPS)
     value, aside = expression(rng), fact(rng)
     body, closed = pick(
         rng,
@@ -172,11 +248,9 @@ def _siblings(rng: np.random.Generator, num_operations: int) -> _Draft:
     target, opening = parts[-1]
     for kind, term in reversed(parts[:-1]):
         target, opening = f"{kind} /\\ ({target})", f"(conj {term} {opening})"
-    pair = (
-        named(witness, f"[{witness}]: exact {value}."),
-        named(proof, f"[{proof}]: exact ({closed})."),
-    )
-    others = [named(name, f"[{name}]: exact ({one.proof}).") for name, one in goals.items()]
+    steps = [named(witness, f"[{witness}]: exact {value}.")]
+    proofs = {proof: closed, **{name: one.proof for name, one in goals.items()}}
+    steps += [named(name, f"[{name}]: exact ({term}).") for name, term in proofs.items()]
     initial: Json = {
         "form": "proof",
         "before": [LIBRARIES],
@@ -184,12 +258,10 @@ def _siblings(rng: np.random.Generator, num_operations: int) -> _Draft:
         "opening": [f"refine {opening}."],
         "closing": [],
     }
-    return initial, pair, others
+    return initial, steps
 
 
-def _cite_steps(
-    rng: np.random.Generator, pairs: Pairs, num_steps: int
-) -> tuple[Json, list[Operation]]:
+def _cite_steps(rng: np.random.Generator, pairs: Pairs, num_steps: int) -> _Draft:
     """Lemmas each of which cites those before it in ``pairs``."""
     names, made = fresh_names(rng, num_steps), list[Fact]()
     for step in range(num_steps):
@@ -199,9 +271,7 @@ def _cite_steps(
     return _declarations(), steps
 
 
-def _assert_steps(
-    rng: np.random.Generator, pairs: Pairs, num_steps: int
-) -> tuple[Json, list[Operation]]:
+def _assert_steps(rng: np.random.Generator, pairs: Pairs, num_steps: int) -> _Draft:
     """Facts within one proof, each of which follows from those before it in ``pairs``."""
     theorem, *names = fresh_names(rng, 1 + num_steps)
     made = list[Fact]()
@@ -248,7 +318,7 @@ def _proof(rng: np.random.Generator, theorem: str, hypotheses: str = "") -> Json
 
 
 #: By name: what an episode is made of, how its pair depends, and what generates it.
-_FAMILIES: Mapping[str, tuple[str, AntiDiamonds, _Generator]] = {
+_FAMILIES: Mapping[str, tuple[str, AntiDiamonds, Callable[[np.random.Generator], _Draft]]] = {
     "cite": ("lemmas, one of which cites another", "precedes", _cite),
     "computes": (
         "a function among lemmas, and a lemma about what it computes",

@@ -8,10 +8,9 @@ sentences may be asked (see :mod:`vcrt_rocq.grammar`).
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeAlias, TypeVar
 
@@ -67,7 +66,7 @@ class Session:
         self._process: BoundedProcess | None = None
         self._root = 0
         self._path: list[tuple[str, int]] = []
-        self._tip = self._last = 0
+        self._tip = 0
         self._sentences = 0
 
     def close(self) -> None:
@@ -78,15 +77,7 @@ class Session:
 
     def go_to(self, path: Sequence[str], *, where: str) -> Refused | None:
         """Run the sentences of ``path`` from the beginning: None, or the place of the refused one and why."""
-
-        def attempt() -> Refused | None:
-            for place in range(self._shared(path), len(path)):
-                refusal, _ = self._extend(path[:place], path[place], protocol.STATUS)
-                if refusal is not None:
-                    return place, refusal
-            return None
-
-        return self._twice(attempt, where)
+        return self._twice(lambda: self._run(path), where)
 
     def step(
         self, path: Sequence[str], sentences: Sequence[str], *, where: str
@@ -98,19 +89,16 @@ class Session:
 
         def attempt() -> Refused | Goals | None:
             self._require(path)
-            answer = self._at_once(path, sentences)
-            if answer is not None:
-                return protocol.goals_in(answer)
-            done = path
+            done, goals = tuple(path), None
             for place, sentence in enumerate(sentences):
-                last = place == len(sentences) - 1
-                refusal, answer = self._extend(
-                    done, sentence, protocol.GOALS if last else protocol.STATUS
-                )
+                is_last = place == len(sentences) - 1
+                then = protocol.GOALS if is_last else protocol.STATUS
+                refusal, answer = self._extend(done, sentence, then)
                 if refusal is not None:
                     return place, refusal
                 done = (*done, sentence)
-            return None if answer is None else protocol.goals_in(answer)
+                goals = protocol.goals_in(answer) if is_last else None
+            return goals
 
         return self._twice(attempt, where)
 
@@ -197,10 +185,17 @@ class Session:
 
     def _require(self, path: Sequence[str]) -> None:
         """Have the sentences of an accepted path run, in this process or anew."""
+        refused = self._run(path)
+        if refused is not None:
+            raise Broken(f"what was accepted is refused now: {refused[1].message[:300]}")
+
+    def _run(self, path: Sequence[str]) -> Refused | None:
+        """Run what has not been run of ``path``: None, or the place of the sentence that is refused and why."""
         for place in range(self._shared(path), len(path)):
             refusal, _ = self._extend(path[:place], path[place], protocol.STATUS)
             if refusal is not None:
-                raise Broken(f"what was accepted is refused now: {refusal.message[:300]}")
+                return place, refusal
+        return None
 
     def _shared(self, path: Sequence[str]) -> int:
         if self._process is None or self._sentences > SENTENCES_PER_PROCESS:
@@ -221,26 +216,6 @@ class Session:
         self._tip = state
         return [protocol.back_to(state)]
 
-    def _at_once(self, path: Sequence[str], sentences: Sequence[str]) -> Answer | None:
-        """Run several sentences in one exchange: the goals after them; None if not all are accepted so.
-
-        The prover numbers its states, so that each sentence can name the one before it in advance.
-        """
-        if len(sentences) < 2:
-            return None
-        back = self._back(path)
-        states = [self._tip, *range(self._last + 1, self._last + 1 + len(sentences))]
-        adds = map(protocol.add, sentences, states[:-1])
-        answers = self._ask([*back, *adds, protocol.GOALS], gives_up=False)
-        self._tip = -1
-        added = [answer for answer in answers[len(back) : -1] if answer.refusal is None]
-        self._last = max([self._last, *map(protocol.state_in, added)])
-        if [protocol.state_in(answer) for answer in added] != states[1:] or answers[-1].refusal:
-            return None
-        self._tip = states[-1]
-        self._path += zip(sentences, states[1:], strict=True)
-        return answers[-1]
-
     def _extend(
         self, path: Sequence[str], sentence: str, then: str
     ) -> tuple[Refusal | None, Answer]:
@@ -253,15 +228,15 @@ class Session:
         if added.refusal is not None:
             self._tip = parent
             return added.refusal, answer
-        self._last = protocol.state_in(added)
+        state = protocol.state_in(added)
         if answer.refusal is not None:
             return answer.refusal, answer
-        self._tip = self._last
+        self._tip = state
         self._path.append((sentence, self._tip))
         return None, answer
 
-    def _ask(self, calls: Sequence[str], *, gives_up: bool = True) -> list[Answer]:
-        """The answers to some calls; raises :class:`Broken`, and for one that says so too, if it ``gives_up``."""
+    def _ask(self, calls: Sequence[str]) -> list[Answer]:
+        """The answers to some calls; raises :class:`Broken`, and for a prover that gave up, too."""
         assert self._process is not None
         self._sentences += 1
         number = len(calls)
@@ -277,28 +252,26 @@ class Session:
             raise UnreadableAnswer(
                 f"{counted(len(answers), 'answer')} to {counted(number, 'call')}"
             )
-        for answer in answers if gives_up else ():
+        for answer in answers:
             if answer.refusal is not None and answer.refusal.message.startswith(_BROKEN):
                 raise Broken(answer.refusal.message[:300])
         return answers
 
     def _start(self) -> None:
         self.close()
-        command = confined([str(self._toolchain.server), *_OPTIONS], self._bounds())
+        confinement = bounds_of(self._toolchain, self._limits)
+        command = confined([str(self._toolchain.server), *_OPTIONS], confinement)
         self._process = BoundedProcess(
             command, max_memory_mb=self._limits.max_memory_mb, variables=variables()
         )
         self._path, self._sentences = [], 0
         (answer,) = self._ask([protocol.INIT])
-        self._root = self._tip = self._last = protocol.state_in(answer)
+        self._root = self._tip = protocol.state_in(answer)
         for sentence in PRINTING:
             refusal, _ = self._extend([], sentence, protocol.STATUS)
             if refusal is not None:
                 raise Broken(f"{sentence} is refused: {refusal.message}")
             self._root, self._path = self._tip, []
-
-    def _bounds(self) -> Bounds:
-        return bounds_of(self._toolchain, self._limits)
 
 
 def variables() -> dict[str, str]:
@@ -317,23 +290,18 @@ def bounds_of(toolchain: Toolchain, limits: Limits) -> Bounds:
         max_memory_mb=limits.max_memory_mb,
         threads=1,
     )
-    return Bounds(
-        address_space=made.address_space,
-        cpu_seconds=made.cpu_seconds,
-        readable=made.readable,
-        programs=made.programs,
-        folder="/",
-    )
+    return replace(made, folder="/")
 
 
 @cache
 def _session(toolchain: Toolchain, limits: Limits, process: int) -> Session:
     session = Session(toolchain, limits)
     atexit.register(session.close)
-    with contextlib.ExitStack() as stack:
-        stack.callback(session.close)
+    try:
         session.check()
-        stack.pop_all()
+    except BaseException:
+        session.close()
+        raise
     return session
 
 
