@@ -11,7 +11,6 @@ import vcrt_django
 from command_line import refused as refused_command
 from command_line import run
 from django_support import FIRST, MANAGE, SETTINGS, branches, needs_django, project
-from vcrt.certification.lattice_replay import replay_merged
 from vcrt.errors import MalformedInputError, UnavailableError, VcrtError, VerifierFailure
 from vcrt_django.branches import judge_branches
 from vcrt_django.lifting import DjangoProject
@@ -239,9 +238,7 @@ class TestBranches:
 
         found = Fickle(branches(tmp_path, NOTE, INDEX))
         with pytest.raises(VerifierFailure, match="in two ways"):
-            judge_branches(
-                found, found.branches()[0], lambda e, s: [m.evidence for m in replay_merged(e, s)]
-            )
+            judge_branches(found, found.branches()[0])
         found.close()
 
 
@@ -595,7 +592,7 @@ class TestRefused:
         folder = project(tmp_path, ("0002_a", TOUCH % act), ("0002_b", ["0001_first"], NOTE))
         one = DjangoProject(folder, limits=limits)
         with pytest.raises(VerifierFailure) as caught:
-            judge_branches(one, one.branches()[0], lambda e, s: [])
+            judge_branches(one, one.branches()[0])
         assert found in caught.value.found
         one.close()
 

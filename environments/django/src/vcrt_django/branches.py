@@ -10,15 +10,16 @@ covered: how a project is read (see :mod:`vcrt_django.lifting`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from typing import Literal, TypeAlias
 
+from vcrt.api.lifting import replay_merged_evidence
 from vcrt.certification.certificates import Certificate, UncertifiedError, path_after
 from vcrt.certification.pairs import OrdersReport, report_orders
 from vcrt.certification.replay_tree import Answers, EpisodeReplays
-from vcrt.environments.contract import Environment, Episode, Replay, ReplayRequest
+from vcrt.environments.contract import Replay, ReplayRequest
 from vcrt.errors import MalformedInputError, TooLargeError, VerifierFailure
 from vcrt.limits import MAX_LISTED
 from vcrt.orders import Order
@@ -38,7 +39,6 @@ MAX_BRANCHED = 200
 _MADE = (("empty values", "equal values"), ("empty values",), ("equal values",), ())
 Outcome: TypeAlias = Literal["either", "first", "second", "other state", "neither"]
 Relation: TypeAlias = Literal["commutes", "precedes", "conflicts", "undecided"]
-_Replay: TypeAlias = Callable[[Environment, Sequence[Episode]], list[EpisodeReplays]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,56 +144,7 @@ class DjangoLift:
     windows: tuple[JudgedWindow, ...]
 
 
-def lift_project(
-    project: DjangoProject, replay: _Replay, *, app: str | None, window: int | None
-) -> DjangoLift:
-    """Judge the pairs of leaves of each app, of ``app`` alone, or windows of ``window`` operations in place of them.
-
-    Raises :class:`MalformedInputError` if there is nothing to judge, or a migration before it is refused, and
-    :class:`TooLargeError` for branches of more than ``MAX_BRANCHED`` operations.
-    """
-    versions = project.versions()
-    if app is not None and app not in project.apps:
-        raise MalformedInputError(
-            "an app without migrations",
-            where=str(project.folder),
-            found=app,
-            expected=", ".join(project.apps) or "a project with migrations",
-        )
-    merges, windows = list[JudgedBranches](), list[JudgedWindow]()
-    if window is not None:
-        windows = [_window(project, one, replay) for one in project.windows(app, window)]
-    else:
-        merges = [
-            judge_branches(project, one, replay)
-            for one in project.branches()
-            if app in (None, one.app)
-        ]
-    if not merges and not windows:
-        size = f"no migration of {counted(window or 0, 'operation')} or more"
-        raise MalformedInputError(
-            "nothing to judge: Django would not ask about any merge"
-            if window is None
-            else "nothing to judge",
-            where=str(project.folder),
-            found=f"one leaf in {'every app' if app is None else app}" if window is None else size,
-            expected="an app with several leaf migrations",
-            remedy="--window 2 judges consecutive operations of ordinary migrations",
-        )
-    return DjangoLift(
-        project=project.folder.name,
-        verifier=versions.verifier,
-        engine=project.engine,
-        has_rows=project.has_rows,
-        apps=project.apps,
-        merges=tuple(merges),
-        windows=tuple(windows),
-    )
-
-
-def judge_branches(
-    environment: DjangoProject, branches: Branches, replay: _Replay
-) -> JudgedBranches:
+def judge_branches(environment: DjangoProject, branches: Branches) -> JudgedBranches:
     """What both orders of two branches do, and every pair of operations across them."""
     sides = [[n for n, s in enumerate(branches.steps) if s.branch == side] for side in (0, 1)]
     one, other = sides
@@ -242,7 +193,7 @@ def judge_branches(
         pairs=tuple(_pairs(environment, branches, answers, contexts)),
         orders=None
         if not 2 <= number <= MAX_LISTED
-        else _all_orders(replay(environment, [branches.episode])[0]),
+        else _all_orders(replay_merged_evidence(environment, [branches.episode])[0]),
         rests_on=tuple(found),
         without_verdict=None if failing is None else _on_rows(*failing, apart),
         unmade=tried[-1][2].unmade,
@@ -290,7 +241,7 @@ def _on_rows(
 def _outcome(whole: WholeOrders) -> Outcome:
     forward, backward = whole.orders
     if forward.refused is None and backward.refused is None:
-        return "either" if forward.terminal_hash == backward.terminal_hash else "other state"
+        return "either" if forward.hash == backward.hash else "other state"
     if forward.refused is None:
         return "first"
     return "second" if backward.refused is None else "neither"
@@ -363,7 +314,7 @@ def _pairs(
             context = certificates[0].context
             orders = (*context, first, second), (*context, second, first)
             differ = environment.differences(branches, orders)
-            found = replace(found, differences=tuple(differ))
+            found = replace(found, differences=differ)
             if not differ:
                 reason = "both orders end in one state, but for what is drawn by chance"
                 found = replace(found, relation="commutes", reason=reason)
@@ -387,9 +338,10 @@ def _pair(first: int, second: int, certificates: Sequence[Certificate]) -> Cross
     return CrossPair(first=first, second=second, relation=relation, before=before, reason=reason)
 
 
-def _window(project: DjangoProject, window: Window, replay: _Replay) -> JudgedWindow:
+def judge_window(project: DjangoProject, window: Window) -> JudgedWindow:
+    """What was found about a window."""
     try:
-        (evidence,) = replay(project, [window.episode])
+        (evidence,) = replay_merged_evidence(project, [window.episode])
         return JudgedWindow(window=window, orders=report_orders(evidence))
     except (MalformedInputError, VerifierFailure) as error:
         where = f"{error.where}: " if error.where else ""

@@ -1,20 +1,57 @@
-"""Tell what a run of migrations draws by chance, or takes from a clock, from what it leaves each time.
+"""Give the same time and random numbers each time a step is run, and tell what it draws by chance all the same.
 
-One order is run twice. A value that only one of the runs has in a column was drawn; in its place stands where it is
-found, so that two drawn keys and what refers to them stay apart. Not covered: what but rows is different each time.
+Given are ``django.utils.timezone.now``, ``uuid.uuid4`` and ``random``; of other ``luck`` they are other numbers. For
+``datetime.now``, the database's own clock and ``secrets`` one order is run twice. A value that only one of the runs has
+in a column was drawn; in its place stands where it is found, so that two drawn keys and what refers to them stay apart.
+Not covered: what but rows is different each time.
 """
 
 from __future__ import annotations
 
+import hashlib
+import random
+import uuid
 from collections import defaultdict
 from collections.abc import Iterator
+from datetime import datetime
+from functools import wraps
+from itertools import count
 from typing import Any, TypeAlias
+
+from django.conf import settings
+from django.utils import timezone
 
 from vcrt.hashing import Json, json_digest
 from vcrt_django.catalogue import columns_of, differences
 
 #: A project state, and what the database holds.
 Form: TypeAlias = tuple[Json, dict[str, Json]]
+
+
+class Steady:
+    """What stands in place of the clock and of random numbers, from when it is made."""
+
+    def __init__(self, now: str) -> None:
+        self.luck = ""
+        moment = datetime.fromisoformat(now)
+        self.begin("")
+
+        @wraps(timezone.now)
+        def fixed() -> datetime:
+            return moment if settings.USE_TZ else moment.astimezone().replace(tzinfo=None)
+
+        @wraps(uuid.uuid4)
+        def drawn() -> uuid.UUID:
+            digest = hashlib.sha256(f"{self._name} {next(self._drawn)}".encode()).digest()
+            return uuid.UUID(bytes=digest[:16], version=4)
+
+        timezone.now = fixed
+        uuid.uuid4 = drawn
+
+    def begin(self, name: str) -> None:
+        """From now on a step of this name is run."""
+        self._name, self._drawn = f"{name}{self.luck}", count()
+        random.seed(self._name)
 
 
 class Inseparable(Exception):

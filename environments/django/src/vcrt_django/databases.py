@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from django.db import (
     DEFAULT_DB_ALIAS,
@@ -27,32 +27,6 @@ from vcrt_django.catalogue import sqlite_form
 from vcrt_django.postgresql_catalogue import postgresql_form
 
 SQLITE: dict[str, Any] = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
-
-
-class Database(Protocol):
-    """What replay needs of a database."""
-
-    label: str
-    #: Whether a forked process has one of its own.
-    is_forked: bool
-
-    def snapshot(self) -> Any:
-        """Keep what it holds now."""
-
-    def restore(self, snapshot: Any) -> None:
-        """Bring back what it held."""
-
-    def to_bytes(self) -> bytes:
-        """All of it, for another process; nothing where it is not in this one."""
-
-    def take(self, data: bytes) -> None:
-        """Hold what another process had."""
-
-    def settle(self) -> None:
-        """Do what is deferred to the end of a transaction; raises the database's own error."""
-
-    def form(self) -> dict[str, Json]:
-        """What it holds."""
 
 
 def _close() -> None:
@@ -79,6 +53,7 @@ def _require_own() -> None:
 class Sqlite:
     """An SQLite in memory; snapshots are copies of it."""
 
+    #: Whether a forked process has one of its own.
     is_forked = True
 
     def __init__(self) -> None:
@@ -87,13 +62,13 @@ class Sqlite:
         guard(connection.connection)
         connection.close = _close
 
-    def snapshot(self) -> sqlite3.Connection:
-        """A copy."""
+    def snapshot(self) -> Any:
+        """A copy, for :meth:`restore`."""
         kept = sqlite3.connect(":memory:")
         connection.connection.backup(kept)
         return kept
 
-    def restore(self, snapshot: sqlite3.Connection) -> None:
+    def restore(self, snapshot: Any) -> None:
         """From a copy, into a new connection: an operation that was refused may leave the old one in any state."""
         _require_own()
         if connection.connection is not None:
@@ -121,7 +96,7 @@ class Sqlite:
     def form(self) -> dict[str, Json]:
         """What it holds."""
         _require_own()
-        return sqlite_form(_query)
+        return sqlite_form(asked)
 
 
 def require_shareable() -> None:
@@ -146,11 +121,11 @@ class Postgresql:
         self.label = f"PostgreSQL {version // 10_000}.{version % 10_000}"
         transaction.atomic().__enter__()
 
-    def snapshot(self) -> tuple[str, Sequence[Sequence[Any]]]:
+    def snapshot(self) -> Any:
         """A savepoint; sequences are outside of transactions."""
         return connection.savepoint(), sequence_numbers()
 
-    def restore(self, snapshot: tuple[str, Sequence[Sequence[Any]]]) -> None:
+    def restore(self, snapshot: Any) -> None:
         """Back to a savepoint that is still there."""
         name, numbers = snapshot
         connection.run_on_commit = []
@@ -189,7 +164,7 @@ class Postgresql:
 
     def _check(self) -> None:
         # Constraints of different tables may share a name, and one that cannot be deferred is an error.
-        found = _query(
+        found = asked(
             "SELECT quote_ident(n.nspname) || '.' || quote_ident(c.conname), bool_and(c.condeferred) FROM "
             "pg_constraint c JOIN pg_namespace n ON n.oid = c.connamespace GROUP BY 1 "
             "HAVING bool_or(c.condeferrable) ORDER BY 1"
@@ -203,7 +178,10 @@ class Postgresql:
 
     def form(self) -> dict[str, Json]:
         """What it holds."""
-        return postgresql_form(_query)
+        return postgresql_form(asked)
+
+
+Database: TypeAlias = Sqlite | Postgresql
 
 
 def watched_others() -> list[str]:
@@ -211,11 +189,11 @@ def watched_others() -> list[str]:
     used = list[str]()
 
     def watch(alias: str) -> Callable[..., Any]:
-        def asked(execute: Callable[..., Any], *arguments: Any) -> Any:
+        def noted(execute: Callable[..., Any], *arguments: Any) -> Any:
             used.append(alias)
             return execute(*arguments)
 
-        return asked
+        return noted
 
     for alias in connections:
         if alias != DEFAULT_DB_ALIAS:
@@ -225,7 +203,7 @@ def watched_others() -> list[str]:
 
 def sequence_numbers(alias: str = DEFAULT_DB_ALIAS) -> Sequence[Sequence[Any]]:
     """Each sequence of a PostgreSQL database, where it starts and where it is: they are outside of transactions."""
-    return _query(
+    return asked(
         "SELECT quote_ident(schemaname) || '.' || quote_ident(sequencename), start_value, last_value FROM pg_sequences",
         alias,
     )
@@ -235,10 +213,11 @@ def set_sequences(numbers: Sequence[Sequence[Any]], alias: str = DEFAULT_DB_ALIA
     """Set sequences back to where they were."""
     for sequence, start, last in numbers:
         value, is_called = start if last is None else last, last is not None
-        _query(f"SELECT setval($${sequence}$$, {value}, {is_called})", alias)
+        asked(f"SELECT setval($${sequence}$$, {value}, {is_called})", alias)
 
 
-def _query(sql: str, alias: str = DEFAULT_DB_ALIAS) -> Sequence[Sequence[Any]]:
+def asked(sql: str, alias: str = DEFAULT_DB_ALIAS) -> Sequence[Sequence[Any]]:
+    """The rows that a database answers."""
     with connections[alias].cursor() as cursor:
         cursor.execute(sql)
         rows: Sequence[Sequence[Any]] = cursor.fetchall()
@@ -247,7 +226,7 @@ def _query(sql: str, alias: str = DEFAULT_DB_ALIAS) -> Sequence[Sequence[Any]]:
 
 def opened() -> Database:
     """The database that Django is configured with, which must hold nothing yet."""
-    database: Database = Postgresql() if connection.vendor == "postgresql" else Sqlite()
+    database = Postgresql() if connection.vendor == "postgresql" else Sqlite()
     held = {name: rows for name, rows in database.form().items() if rows}
     if held:
         raise NotEmpty(", ".join(f"{len(rows)} {name}" for name, rows in held.items()))  # type: ignore[arg-type]

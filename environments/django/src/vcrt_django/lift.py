@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vcrt.api.lifting import MIN_STEPS, replay_merged_evidence, require_within
-from vcrt.errors import VcrtError
+from vcrt.api.lifting import MIN_STEPS, require_within
+from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.limits import MAX_LIFTED
+from vcrt.printable import counted
 from vcrt.progress import SILENT, Counting, Progress, observing
-from vcrt_django.branches import DjangoLift, lift_project
+from vcrt_django.branches import (
+    DjangoLift,
+    JudgedBranches,
+    JudgedWindow,
+    judge_branches,
+    judge_window,
+)
 from vcrt_django.lifting import DjangoProject
 from vcrt_django.toolchain import server_url
 
@@ -58,6 +65,49 @@ def lift_django(
     task = progress.task("lift", 1, "projects")
     try:
         with observing(Counting.for_task(task)):
-            return lift_project(found, replay_merged_evidence, app=app, window=window)
+            return _judged(found, app, window)
     finally:
         found.close()
+
+
+def _judged(project: DjangoProject, app: str | None, window: int | None) -> DjangoLift:
+    """The pairs of leaves of each app, of ``app`` alone, or windows of ``window`` operations in place of them.
+
+    Raises :class:`MalformedInputError` if there is nothing to judge, or a migration before it is refused.
+    """
+    versions, apps, where = project.versions(), project.apps, str(project.folder)
+    if app is not None and app not in apps:
+        raise MalformedInputError(
+            "an app without migrations",
+            where=where,
+            found=app,
+            expected=", ".join(apps) or "a project with migrations",
+        )
+    merges, windows = list[JudgedBranches](), list[JudgedWindow]()
+    if window is None:
+        what = "nothing to judge: Django would not ask about any merge"
+        none = f"one leaf in {'every app' if app is None else app}"
+        for branches in project.branches():
+            if app in (None, branches.app):
+                merges.append(judge_branches(project, branches))
+    else:
+        what = "nothing to judge"
+        none = f"no migration of {counted(window, 'operation')} or more"
+        windows = [judge_window(project, one) for one in project.windows(app, window)]
+    if not merges and not windows:
+        raise MalformedInputError(
+            what,
+            where=where,
+            found=none,
+            expected="an app with several leaf migrations",
+            remedy="--window 2 judges consecutive operations of ordinary migrations",
+        )
+    return DjangoLift(
+        project=project.folder.name,
+        verifier=versions.verifier,
+        engine=project.engine,
+        has_rows=project.has_rows,
+        apps=apps,
+        merges=tuple(merges),
+        windows=tuple(windows),
+    )

@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -32,7 +33,6 @@ from vcrt.hashing import Json
 from vcrt.orders import Order
 from vcrt_django.environment import as_replays
 from vcrt_django.session import Limits, Session
-from vcrt_django.steady import moment
 
 MAX_ROWS_BYTES = 10_000_000
 _SETTINGS = re.compile(
@@ -99,7 +99,7 @@ class Window:
 class WholeOrder:
     """An order of whole branches: the hash of what it ends in, or the app, migration and reason of a refusal."""
 
-    terminal_hash: str | None
+    hash: str | None
     refused: tuple[str, str, str] | None
 
 
@@ -153,7 +153,7 @@ class DjangoProject(BatchEnvironment):
         named = {
             "folder": str(self.folder),
             "settings": settings or _settings_of(self.folder),
-            "now": moment(),
+            "now": datetime.now(UTC).isoformat(),
             "rows": "" if rows is None else _text_of(rows),
         }
         self._session = Session(
@@ -211,36 +211,22 @@ class DjangoProject(BatchEnvironment):
         than what was drawn by chance.
         """
         found = self._asked("whole", branches, app=branches.app, leaves=list(branches.leaves))
-        one, other = [
-            WholeOrder(
-                terminal_hash=each["hash"],
-                refused=None if each["refused"] is None else tuple(each["refused"]),
-            )
-            for each in found["orders"]
-        ]
-        return WholeOrders(
-            orders=(one, other),
-            differences=tuple(found["differences"]),
-            drawn=tuple(found["drawn"]),
-            empty=tuple(found["empty"]),
-            made=tuple(found["made"]),
-            unmade=tuple((name, why) for name, why in found["unmade"]),
-            failed=tuple((name, why) for name, why in found["failed"]),
-        )
+        first, second = (WholeOrder(**order) for order in found.pop("orders"))
+        return WholeOrders(orders=(first, second), **found)
 
-    def differences(self, branches: Branches, orders: tuple[Order, Order]) -> list[str]:
+    def differences(self, branches: Branches, orders: tuple[Order, Order]) -> tuple[str, ...]:
         """What two accepted orders of some steps of the branches leave in other ways, a line each.
 
         Empty if that is nothing but what is drawn by chance.
         """
         found = self._asked("differences", branches, sequences=[list(one) for one in orders])
-        differ: list[str] = found["differences"]
+        differ: tuple[str, ...] = found["differences"]
         return differ
 
     def _asked(self, what: str, branches: Branches, **more: Json) -> Any:
         initial: Any = branches.episode.initial
-        where = branches.episode.episode_id
-        return self._ask({"do": what, **initial, **more}, where)
+        found = self._ask({"do": what, **initial, **more}, branches.episode.episode_id)
+        return {name: _as_tuples(value) for name, value in found.items()}
 
     def _ask(self, request: dict[str, Any], where: str) -> Any:
         """The answer to a request; on a server what stands before other branches is run by another worker."""
@@ -285,6 +271,13 @@ class DjangoProject(BatchEnvironment):
             ),
             provenance=Provenance(source=self.folder.name, generator="django.lift", seed=number),
         )
+
+
+def _as_tuples(found: Any) -> Any:
+    """What a worker said, with tuples for lists."""
+    if isinstance(found, dict):
+        return {name: _as_tuples(value) for name, value in found.items()}
+    return tuple(map(_as_tuples, found)) if isinstance(found, list) else found
 
 
 def _steps(found: Sequence[Any]) -> tuple[DjangoStep, ...]:

@@ -14,13 +14,23 @@ import sys
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import django
+from django.apps import apps
+from django.conf import settings as live_settings
+from django.db import connection, connections
+from django.db.migrations import RunSQL
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
+from django.db.migrations.state import ProjectState
+
 from vcrt.errors import MalformedInputError, UnavailableError, VcrtError
 from vcrt.hashing import Json
+from vcrt_django.catalogue import differences, digest
+from vcrt_django.chance import Inseparable, Steady, separated
 from vcrt_django.databases import (
     SQLITE,
     NotEmpty,
@@ -29,41 +39,19 @@ from vcrt_django.databases import (
     watched_others,
 )
 from vcrt_django.fresh import in_fresh_process
-from vcrt_django.steady import Steady
+from vcrt_django.replaying import (
+    Replayer,
+    hashes_along,
+    is_content_type,
+    migration_of,
+    with_content_types,
+)
+from vcrt_django.rows import empty_models, make_rows
+from vcrt_django.signals import FILLED_APPS, send_post_migrate, send_pre_migrate
 
 _ROWS = "rows that are given"
 #: The second run of an order has other random numbers.
 _LUCK = ("", " again")
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Step:
-    """One operation, and the migration that consists of it."""
-
-    migration: Any
-    name: str
-    index: int
-
-    @property
-    def operation(self) -> Any:
-        return self.migration.operations[0]
-
-    def to_json(self) -> dict[str, Json]:
-        operation = self.operation
-        text = operation.describe()
-        code = getattr(operation, "code", None)
-        if code is not None:
-            text = f"RunPython {getattr(code, '__qualname__', code)}"
-        elif type(operation).__name__ == "RunSQL":
-            text = f"RunSQL {' '.join(str(operation.sql).split())[:80]}"
-        return {
-            "app": self.migration.app_label,
-            "migration": self.name,
-            "index": self.index,
-            "text": str(text),
-            "kind": type(operation).__name__,
-            "irreversible": not operation.reversible,
-        }
 
 
 class Project:
@@ -81,10 +69,6 @@ class Project:
     ) -> None:
         self._steady = Steady(now)
         self.engine = _configure(database, folder, settings)
-        import django
-
-        from vcrt_django.replaying import Replayer, is_content_type, migration_of
-
         try:
             self.database = opened()
         except NotEmpty as error:
@@ -99,12 +83,10 @@ class Project:
             raise UnavailableError("a database that is not empty", found=str(error)) from error
         require_shareable()
         self.label = f"Django {django.get_version()} on {self.database.label}"
-        self._migration_of, self._replayer = (
-            migration_of,
-            Replayer(self.database, before=self._begin, others=watched_others(), fresh=self._fresh),
+        self._replayer = Replayer(
+            self.database, before=self._begin, others=watched_others(), fresh=self._fresh
         )
-        self._max_memory_mb = max_memory_mb
-        self._is_content_type, self._by_chance = is_content_type, False
+        self._max_memory_mb, self._by_chance = max_memory_mb, False
         self._loader, self._rows = _loaded(folder), rows
         self._start = self._synchronised()
         self._empty = self.database.snapshot()
@@ -123,7 +105,7 @@ class Project:
                 for other in leaves[place + 1 :]:
                     base, *branches = self._branches((app, one), (app, other))
                     steps: list[Json] = [
-                        {**step.to_json(), "branch": number}
+                        {**_step_form(step), "branch": number}
                         for number, branch in enumerate(branches)
                         for node in branch
                         for step in self._steps(node)
@@ -150,15 +132,13 @@ class Project:
             first, number = request["first"], request["steps"]
             every = self._every()
             steps = every[first : first + number]
-            self._go_to("windows", [step.migration for step in every], first)
+            self._go_to("windows", every, first)
         sequences = [tuple(sequence) for sequence in request["sequences"]]
-        migrations = [step.migration for step in steps]
         if request["do"] == "differences":
-            orders = [[migrations[index] for index in sequence] for sequence in sequences]
-            return self._compared(orders)
+            return self._compared([[steps[index] for index in sequence] for sequence in sequences])
         if self._by_chance:
-            return self._without_chance(migrations, sequences)
-        return list(self._replayer.replays(self._state, migrations, sequences))
+            return self._without_chance(steps, sequences)
+        return list(self._replayer.replays(self._state, steps, sequences))
 
     def _begin(self, migration: Any) -> None:
         place = getattr(migration, "place", "")
@@ -185,8 +165,6 @@ class Project:
 
         A database has them before the branches, whichever of those names them.
         """
-        from vcrt_django.signals import FILLED_APPS
-
         graph = self._loader.graph
         plans = [{*graph.forwards_plan((app, leaf))} for leaf in (one, other)]
         heads = {node for node in plans[0] ^ plans[1] if node[0] == app}
@@ -199,16 +177,15 @@ class Project:
     def _end_before(
         self, app: str, units: Sequence[Any], rows: Sequence[str] | None, state: Any
     ) -> tuple[Any, Json]:
-        from vcrt_django.rows import empty_models, make_rows
-        from vcrt_django.signals import send_post_migrate
-
         failed = send_post_migrate(state, units, self.database.settle)
         made, unmade = list[str](), list[list[str]]()
         if rows is not None:
             self._steady.begin("rows")
             made, unmade = make_rows(state, rows)
         elif self._rows:
-            state = self._applied(state, self._migration_of(app, [self._put_rows()], name=_ROWS))
+            # The user's own rows are put by the last operation before the branches.
+            put = RunSQL(self._rows)
+            state = self._applied(state, migration_of(app, [put], name=_ROWS))
         empty = [str(model._meta.label) for model in empty_models(state)]
         return state, {
             "failed": failed,
@@ -245,9 +222,6 @@ class Project:
         self, orders: Sequence[Sequence[Any]], *, is_whole: bool = False
     ) -> dict[str, Json]:
         """What each of two orders ends in, run twice, and how they differ but for what is drawn by chance."""
-        from vcrt_django.catalogue import differences, digest
-        from vcrt_django.chance import Inseparable, separated
-
         runs = [[self._run(order, luck, is_whole=is_whole) for luck in _LUCK] for order in orders]
         answers, forms, drawn = list[Json](), list[Any](), set[str]()
         is_same = [run[0] for run in runs[0]] == [run[0] for run in runs[1]]
@@ -287,8 +261,6 @@ class Project:
                 self.database.restore(kept)
 
     def _along(self, migrations: Sequence[Any], luck: str, *, is_whole: bool) -> list[Any]:
-        from vcrt_django.signals import send_post_migrate, send_pre_migrate
-
         self._steady.luck = luck
         state, failed = self._state, list[Json]()
         if is_whole:
@@ -309,10 +281,6 @@ class Project:
         self, steps: Sequence[Any], sequences: Sequence[tuple[int, ...]]
     ) -> list[Json]:
         """The replays, of states without what is drawn by chance: each sequence is run twice."""
-        from vcrt_django.catalogue import digest
-        from vcrt_django.chance import Inseparable, separated
-        from vcrt_django.replaying import hashes_along
-
         runs = list[Any]()
         for luck in _LUCK:
             self._steady.luck = luck
@@ -346,21 +314,22 @@ class Project:
                     branch.append(node)
         return base, first, second
 
-    def _steps(self, node: Any) -> list[_Step]:
+    def _steps(self, node: Any) -> list[Any]:
+        """The operations of a migration, each as a migration of its own that knows its ``place``."""
         migration = self._loader.graph.nodes[node]
-        steps = list[_Step]()
+        steps = list[Any]()
         for operation in migration.operations:
-            if self._is_content_type(operation):
-                steps[-1].migration.operations.append(operation)
+            if is_content_type(operation):
+                steps[-1].operations.append(operation)
                 continue
-            made = self._migration_of(
+            made = migration_of(
                 migration.app_label, [operation], atomic=migration.atomic, name=migration.name
             )
             made.place = len(steps)
-            steps.append(_Step(migration=made, name=migration.name, index=len(steps)))
+            steps.append(made)
         return steps
 
-    def _every(self) -> list[_Step]:
+    def _every(self) -> list[Any]:
         """All operations of the project in the order in which Django would run them."""
         plan = dict.fromkeys(
             node
@@ -371,27 +340,20 @@ class Project:
 
     def _windows(self, app: str | None, steps: int, every: int) -> Iterator[Json]:
         """The windows of consecutive operations of one migration."""
-        known = {node[0] for node in self._loader.graph.nodes}
-        if app is not None and app not in known:
-            raise MalformedInputError(
-                "an app without migrations",
-                found=app,
-                expected=", ".join(sorted(known)) or "a project with migrations",
-            )
         operations = self._every()
         for first in range(len(operations) - steps + 1):
             window = operations[first : first + steps]
-            head = window[0]
-            own = app in (None, head.migration.app_label) and head.index % every == 0
-            whole = window[-1].index == head.index + steps - 1
-            if own and whole and window[-1].migration.app_label == head.migration.app_label:
+            head, last = window[0], window[-1]
+            own = app in (None, head.app_label) and head.place % every == 0
+            whole = last.app_label == head.app_label and last.place == head.place + steps - 1
+            if own and whole:
                 reduces = [
-                    a.operation.reduce(b.operation, a.migration.app_label) is True
+                    a.operations[0].reduce(b.operations[0], a.app_label) is True
                     for a, b in pairwise(window)
                 ]
                 yield {
                     "first": first,
-                    "steps": [step.to_json() for step in window],
+                    "steps": [_step_form(step) for step in window],
                     "reduces": list(reduces),
                 }
 
@@ -423,8 +385,6 @@ class Project:
         self, units: Sequence[Any], end: Callable[[Any], tuple[Any, Json]] | None
     ) -> tuple[Any, Json, str]:
         """The state after some migrations, what its end tells, and the database, if it is in this process."""
-        from vcrt_django.signals import send_pre_migrate
-
         state, held = self._state, None
         if end is not None:
             send_pre_migrate(state, units, self.database.settle)
@@ -452,21 +412,11 @@ class Project:
             remedy="judge on the database that it needs, with --database, or on a part that does without",
         )
 
-    def _put_rows(self) -> Any:
-        """The user's own rows, as the last operation before the branches."""
-        from django.db import migrations
-
-        return migrations.RunSQL(self._rows)
-
     def _synchronised(self) -> Any:
         """The state before all migrations, with tables for apps that have none, as ``migrate --run-syncdb`` does.
 
         Django's own table of migrations is there, and empty: a migration may name it.
         """
-        from django.db import connection
-        from django.db.migrations.recorder import MigrationRecorder
-        from django.db.migrations.state import ProjectState
-
         MigrationRecorder(connection).ensure_schema()
 
         state = ProjectState(real_apps=self._loader.unmigrated_apps)
@@ -476,6 +426,25 @@ class Project:
                 if options.managed and not options.proxy and not options.swapped:
                     editor.create_model(model)
         return state
+
+
+def _step_form(step: Any) -> dict[str, Json]:
+    """A migration of one operation, as :class:`vcrt_django.lifting.DjangoStep` takes it."""
+    (operation, *_) = step.operations
+    text = operation.describe()
+    code = getattr(operation, "code", None)
+    if code is not None:
+        text = f"RunPython {getattr(code, '__qualname__', code)}"
+    elif type(operation).__name__ == "RunSQL":
+        text = f"RunSQL {' '.join(str(operation.sql).split())[:80]}"
+    return {
+        "app": step.app_label,
+        "migration": step.name,
+        "index": step.place,
+        "text": str(text),
+        "kind": type(operation).__name__,
+        "irreversible": not operation.reversible,
+    }
 
 
 def _unsteady(found: Sequence[str]) -> MalformedInputError:
@@ -492,13 +461,9 @@ def _configure(database: Mapping[str, Any] | None, folder: str, settings: str) -
     sys.path.insert(0, folder)
     os.chdir(folder)
     os.environ["DJANGO_SETTINGS_MODULE"] = settings
-    import django
-    from django.conf import settings as live
-    from django.db import connections
-
     where = f"{folder}, settings {settings}"
     try:
-        theirs = dict(live.DATABASES)
+        theirs = dict(live_settings.DATABASES)
     except (Exception, SystemExit) as error:
         raise _unloadable("settings that do not import", where, error) from error
     if "settings" in vars(connections):
@@ -508,35 +473,33 @@ def _configure(database: Mapping[str, Any] | None, folder: str, settings: str) -
             expected="settings that only say which databases there are",
             remedy="name other settings with --settings",
         )
-    live.DATABASES = {alias: dict(SQLITE) for alias in {*theirs, "default"}}
+    live_settings.DATABASES = {alias: dict(SQLITE) for alias in {*theirs, "default"}}
     if database is not None:
-        live.DATABASES["default"] = dict(database)
-    live.DATABASE_ROUTERS = []
+        live_settings.DATABASES["default"] = dict(database)
+    live_settings.DATABASE_ROUTERS = []
     memory = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
-    live.CACHES = dict.fromkeys({*getattr(live, "CACHES", ()), "default"}, memory)
-    live.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
+    live_settings.CACHES = dict.fromkeys({*getattr(live_settings, "CACHES", ()), "default"}, memory)
+    live_settings.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
     stored = {"BACKEND": "django.core.files.storage.InMemoryStorage"}
-    storages = getattr(live, "STORAGES", {})
-    live.STORAGES = {**storages, **dict.fromkeys({*storages, "default"} - {"staticfiles"}, stored)}
+    storages = getattr(live_settings, "STORAGES", {})
+    live_settings.STORAGES = {
+        **storages,
+        **dict.fromkeys({*storages, "default"} - {"staticfiles"}, stored),
+    }
     # Handlers open files.
-    live.LOGGING_CONFIG = None
+    live_settings.LOGGING_CONFIG = None
     try:
         django.setup()
         ours = {alias: connections[alias].settings_dict["NAME"] for alias in connections}
     except (Exception, SystemExit) as error:
         raise _unloadable("a project whose apps do not load", where, error) from error
-    expected = {alias: live.DATABASES[alias]["NAME"] for alias in ours}
+    expected = {alias: live_settings.DATABASES[alias]["NAME"] for alias in ours}
     if ours != expected or not all(n == ":memory:" or n.startswith("vcrt_") for n in ours.values()):
         raise VcrtError("a project that puts its own databases back", where=where, found=str(ours))
     return str(theirs.get("default", {}).get("ENGINE", "none"))
 
 
 def _loaded(folder: str) -> Any:
-    from django.apps import apps
-    from django.db.migrations.loader import MigrationLoader
-
-    from vcrt_django.replaying import with_content_types
-
     try:
         loader = MigrationLoader(None, ignore_no_migrations=True)
     except (Exception, SystemExit) as error:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from django.db import DatabaseError, connections, transaction
 from django.db.migrations.migration import Migration
@@ -20,13 +20,8 @@ from django.db.migrations.state import ProjectState
 
 from vcrt.errors import VerifierFailure
 from vcrt.hashing import Json
-from vcrt_django.catalogue import (
-    StateForms,
-    digest,
-    message,
-    sqlite_form,
-)
-from vcrt_django.databases import guard, sequence_numbers, set_sequences
+from vcrt_django.catalogue import StateForms, digest, message, sqlite_form
+from vcrt_django.databases import asked, guard, sequence_numbers, set_sequences
 from vcrt_django.postgresql_catalogue import postgresql_form
 from vcrt_django.replaying import renderable
 
@@ -47,26 +42,9 @@ _NOT_KEPT = re.compile(
 _ARGUMENT = re.compile(r"%(s|%)")
 
 
-class _Plain(Protocol):
-    """A database and its own client; ``run`` raises the client's error."""
-
-    def empty(self) -> None:
-        """Hold nothing."""
-
-    def tried(self, step: Callable[[], None]) -> None:
-        """Have Django do something with what it holds, which is taken back."""
-
-    def is_lost(self) -> bool:
-        """Whether the database is out of reach."""
-
-    def run(self, statements: Sequence[_Statement]) -> None:
-        """Run statements in a transaction of their own, which is taken back where one is refused."""
-
-    def form(self) -> dict[str, Json]:
-        """What it holds."""
-
-
 class _Sqlite:
+    """An SQLite in memory and its own client."""
+
     def __init__(self) -> None:
         self._plain = self._opened()
 
@@ -76,10 +54,12 @@ class _Sqlite:
         return plain
 
     def empty(self) -> None:
+        """Hold nothing."""
         self._plain.close()
         self._plain = self._opened()
 
     def tried(self, step: Callable[[], None]) -> None:
+        """Have Django do something with what it holds, which is taken back."""
         second = connections[SECOND]
         second.ensure_connection()
         guard(second.connection)
@@ -90,9 +70,11 @@ class _Sqlite:
             second.connection.rollback()
 
     def is_lost(self) -> bool:
+        """Whether the database is out of reach."""
         return False
 
     def run(self, statements: Sequence[_Statement]) -> None:
+        """Run statements in a transaction of their own, taken back where one is refused; raises the client's error."""
         self._plain.execute("BEGIN")
         try:
             for statement, values in statements:
@@ -113,6 +95,8 @@ class _Sqlite:
 
 
 class _Postgresql:
+    """A database of a server and its own client; its methods are as those of :class:`_Sqlite`."""
+
     def __init__(self) -> None:
         import psycopg
 
@@ -153,14 +137,7 @@ class _Postgresql:
                 self._plain.execute(statement, values)
 
     def form(self) -> dict[str, Json]:
-        with connections[SECOND].cursor() as cursor:
-
-            def query(sql: str) -> Sequence[Sequence[Any]]:
-                cursor.execute(sql)
-                rows: Sequence[Sequence[Any]] = cursor.fetchall()
-                return rows
-
-            return postgresql_form(query)
+        return postgresql_form(lambda sql: asked(sql, SECOND))
 
 
 class SecondOpinion:
@@ -168,7 +145,7 @@ class SecondOpinion:
 
     def __init__(self) -> None:
         is_server = connections[SECOND].vendor == "postgresql"
-        self._plain: _Plain = _Postgresql() if is_server else _Sqlite()
+        self._plain = _Postgresql() if is_server else _Sqlite()
 
     def replays(
         self, before: Sequence[Migration], steps: Sequence[Migration], sequences: Sequence[_Order]

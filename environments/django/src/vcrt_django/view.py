@@ -165,10 +165,10 @@ def django_document(lift: DjangoLift) -> dict[str, Json]:
                 "orders": None if one.orders is None else one.orders.number,
                 "accepted_orders": None if one.orders is None else one.orders.accepted,
                 "orders_by_state": None if one.orders is None else list(one.orders.ends),
-                "rests_on": [_on_rows(each) for each in one.rests_on],
+                "rests_on": [asdict(each) for each in one.rests_on],
                 "without_verdict": None
                 if one.without_verdict is None
-                else _on_rows(one.without_verdict),
+                else asdict(one.without_verdict),
                 "unmade": [list(each) for each in one.unmade],
                 "changed_nothing": list(one.idle),
                 "drawn": list(one.drawn),
@@ -197,15 +197,4 @@ def django_document(lift: DjangoLift) -> dict[str, Json]:
             }
             for one in lift.windows
         ],
-    }
-
-
-def _on_rows(found: OnRows) -> Json:
-    return {
-        "made": None if found.made is None else list(found.made),
-        "tables": list(found.tables),
-        "outcome": found.outcome,
-        "refusals": list(found.refusals),
-        "differences": list(found.differences),
-        "drawn": list(found.drawn),
     }
