@@ -31,7 +31,7 @@ from vcrt.records.manifest import (
 )
 from vcrt.records.manifest import MAX_BYTES as LIMITS
 from vcrt.records.sealing.integrity import read_sealed
-from vcrt.records.sealing.leaves import leaves_from_bytes
+from vcrt.records.sealing.statement import leaves_from_bytes
 from vcrt.storage import sole_user
 from vcrt_research.anonymity.result import read_report
 from vcrt_train.training.checkpoint import HEAD, read_metrics
@@ -44,7 +44,7 @@ from pathlib import Path
 from vcrt.errors import VcrtError
 from vcrt.records.certificate import read_certificate
 from vcrt.records.dataset import open_dataset
-from vcrt.records.sealing.proof import check_proof
+from vcrt.records.sealing.seal import check_proof
 from vcrt.records.sealing.integrity import read_sealed
 from vcrt_train.protocol.relation_records import read_relation_record
 from vcrt_research.anonymity.result import read_report

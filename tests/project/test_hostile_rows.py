@@ -15,7 +15,7 @@ from vcrt.records import rows as row_files
 from vcrt.records.dataset import POLICY_COLUMNS
 from vcrt.records.rows import HEADER, read_lines, read_rows, row_of, write_rows
 from vcrt.records.sealing.integrity import damaged_rows
-from vcrt.records.sealing.leaves import Leaf, row_digest
+from vcrt.records.sealing.statement import Leaf, row_digest
 
 #: More than a file of so few bytes may unfold to.
 MANY = 80 * 2**20

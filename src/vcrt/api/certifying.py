@@ -30,8 +30,7 @@ from vcrt.records.dataset import Dataset, open_dataset
 from vcrt.records.manifest import Agreement
 from vcrt.records.policy_view import MAX_DISTRACTORS
 from vcrt.records.record_form import Commutations, Pool, RecordForm, Relations, View, usual_form
-from vcrt.records.sealing.proof import Included, check_proof
-from vcrt.records.sealing.seal import Signers, VerifiedSeal, check_signatures
+from vcrt.records.sealing.seal import Included, Signers, VerifiedSeal, check_proof, check_signatures
 from vcrt.records.sealing.seal import verify_seal as check_seal
 
 #: Environments that are not registered, by name: the class, or whatever makes one.

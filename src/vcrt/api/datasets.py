@@ -20,8 +20,7 @@ from vcrt.records.audit import certified_from_row
 from vcrt.records.certificate import read_certificate
 from vcrt.records.dataset import Dataset, read_audit
 from vcrt.records.manifest import LEAVES, SEAL
-from vcrt.records.sealing.proof import make_proof
-from vcrt.records.sealing.seal import Signers, check_signatures, seal_dataset
+from vcrt.records.sealing.seal import Signers, check_signatures, make_proof, seal_dataset
 from vcrt.storage import require_new
 
 _EPISODE = re.compile(r"([^/]+)/([^/]+)/([0-9]{1,19})")

@@ -33,7 +33,7 @@ def say_dataset(console: Console, dataset: Dataset, environment: str = "") -> No
 
     ``environment`` is ``FILE.py:CLASS``, or a registered one's name, if it is of one environment alone.
     """
-    from vcrt.records.sealing.leaves import first_leaf
+    from vcrt.records.sealing.statement import first_leaf
 
     print_counts(console, dataset.manifest)
     path = dataset.path

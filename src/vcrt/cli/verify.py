@@ -19,8 +19,7 @@ from vcrt.records.sealing.seal import VerifiedSeal
 
 if TYPE_CHECKING:
     from vcrt.certification.episodes import CertifiedEpisode
-    from vcrt.records.sealing.proof import Included
-    from vcrt.records.sealing.seal import Signers
+    from vcrt.records.sealing.seal import Included, Signers
 
 #: What was verified, one thing after another.
 Verified: TypeAlias = "CertificateCheck | VerifiedSeal | Agreement | tuple[Included, Signers]"

@@ -55,8 +55,8 @@ from vcrt.records.manifest import (
 )
 from vcrt.records.record_form import PLAIN_FORM, RecordForm, usual_form
 from vcrt.records.rows import write_rows
-from vcrt.records.sealing.leaves import Leaf, leaf_of, row_digest
 from vcrt.records.sealing.seal import write_seal
+from vcrt.records.sealing.statement import Leaf, leaf_of, row_digest
 from vcrt.storage import (
     make_directory,
     publish_directory,

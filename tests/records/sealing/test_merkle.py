@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vcrt.records.sealing.merkle import inclusion_proof, leaf_hash, root_from_proof, root_of
+from vcrt.records.sealing.statement import inclusion_proof, leaf_hash, root_from_proof, root_of
 
 #: The leaves and roots of certificate-transparency's own tests, for the first 0 to 8 leaves.
 LEAVES = [

@@ -31,10 +31,8 @@ from vcrt.records.dataset import open_dataset, read_audit, require_agreement
 from vcrt.records.manifest import Manifest
 from vcrt.records.sealing.envelopes import envelope_bytes, envelope_from_bytes, envelope_of
 from vcrt.records.sealing.integrity import examine_integrity, require_integrity
-from vcrt.records.sealing.leaves import leaf_from_line, leaf_of, row_digest
-from vcrt.records.sealing.merkle import leaf_hash
-from vcrt.records.sealing.proof import check_proof, make_proof
-from vcrt.records.sealing.seal import seal_dataset
+from vcrt.records.sealing.seal import check_proof, make_proof, seal_dataset
+from vcrt.records.sealing.statement import leaf_from_line, leaf_hash, leaf_of, row_digest
 
 TOY = {"toy": toy.ToyEnvironment}
 
@@ -170,8 +168,8 @@ def test_a_whole_forgery_has_another_root_hash_and_does_not_replay(frozen, copy)
 
 @pytest.mark.parametrize("field", ["audit", "certificate", "policy"])
 def test_leaves_that_their_rows_do_not_give_are_named_even_under_a_seal_of_their_own(copy, field):
-    from vcrt.records.sealing.leaves import leaves_from_bytes
     from vcrt.records.sealing.seal import write_seal
+    from vcrt.records.sealing.statement import leaves_from_bytes
 
     first, second = leaves_from_bytes((copy / "leaves.jsonl").read_bytes())
     from dataclasses import replace

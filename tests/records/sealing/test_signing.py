@@ -22,8 +22,7 @@ from vcrt.records.sealing.envelopes import (
     require_signed_by,
 )
 from vcrt.records.sealing.integrity import examine_integrity
-from vcrt.records.sealing.proof import check_proof, make_proof
-from vcrt.records.sealing.seal import seal_dataset
+from vcrt.records.sealing.seal import check_proof, make_proof, seal_dataset
 
 ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")
 

@@ -17,9 +17,8 @@ from vcrt.records.dataset import Dataset
 from vcrt.records.manifest import LEAVES, SEAL, policy_name
 from vcrt.records.sealing.envelopes import envelope_bytes, envelope_of, require_signed_by, signed
 from vcrt.records.sealing.integrity import require_integrity
-from vcrt.records.sealing.leaves import leaves_from_bytes
-from vcrt.records.sealing.proof import check_proof, make_proof
-from vcrt.records.sealing.seal import seal_dataset
+from vcrt.records.sealing.seal import check_proof, make_proof, seal_dataset
+from vcrt.records.sealing.statement import leaves_from_bytes
 
 _PEM = serialization.Encoding.PEM
 

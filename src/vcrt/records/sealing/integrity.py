@@ -45,8 +45,15 @@ from vcrt.records.manifest import (
 )
 from vcrt.records.rows import read_lines, row_of
 from vcrt.records.sealing.envelopes import envelope_from_bytes
-from vcrt.records.sealing.leaves import Leaf, by_environment, derived_leaves, leaves_from_bytes
-from vcrt.records.sealing.statement import Statement, statement_from_bytes, statement_of
+from vcrt.records.sealing.statement import (
+    Leaf,
+    Statement,
+    by_environment,
+    derived_leaves,
+    leaves_from_bytes,
+    statement_from_bytes,
+    statement_of,
+)
 
 #: How many altered places an error names.
 NAMED = 12
@@ -102,11 +109,14 @@ def examine_integrity(path: Path) -> Sealed:
     return replace(sealed, damage=tuple(damage))
 
 
-def require_integrity(path: Path) -> Sealed:
-    """What :func:`examine_integrity` finds; raises :class:`AlteredError` naming what was altered, if anything was."""
+def require_integrity(path: Path) -> tuple[Envelope, tuple[Leaf, ...]]:
+    """The seal's envelope and the leaves; raises :class:`AlteredError` naming what was altered, if anything was."""
     found = examine_integrity(path)
     if not found.damage:
-        return found
+        # A file that is missing, or could not be read, is damage.
+        assert found.envelope is not None
+        assert found.leaves is not None
+        return found.envelope, found.leaves
     first, *others = found.damage
     where = f"{path / first.place}"
     if others:
