@@ -1,11 +1,9 @@
 """Evaluate, once: after every planned run is at its last update, the held-out folds are opened and scored.
 
-Each item gets one greedy order and one native verdict; there is no search and no verifier feedback. Runs at their last
-update are scored on the same environment of the plan's further test sets too. The opening is recorded in the
-experiment's ledger and in one beside each dataset before any evidence is read or anything is scored for a result. What
-is read before it is the records as the policy sees them: the backbone's self-check compares two ways of scoring them,
-so that a model which cannot be scored here spends no opening. A second opening needs a reason, which every later report
-shows.
+Each item gets one greedy order and one native verdict, those of the plan's further test sets after the last update.
+The opening is recorded in the experiment's ledger and in one beside each dataset before any evidence is read or
+anything is scored for a result. Before it, the backbone's self-check reads records as the policy sees them, so that a
+model which cannot be scored here spends no opening. A second opening needs a reason, which every later report shows.
 """
 
 from __future__ import annotations
@@ -93,12 +91,11 @@ def evaluate(
     progress: Progress = SILENT,
     other_code: str | None = None,
 ) -> Scores:
-    """Open the held-out folds and score every run and the frozen backbone.
+    """Open the held-out folds and score every run and the frozen backbone; an interrupted evaluation goes on.
 
-    Raises :class:`RunError` if a planned run is not finished, and if the folds were opened and scored before and no
-    ``reopen_reason`` is given; if the source code is not the planned one and there is no reason ``other_code``, which
-    the ledger keeps; :class:`vcrt.errors.OutOfMemory` where fewer ``prompts_at_a_time`` would help. An
-    evaluation that was interrupted is continued under its own opening.
+    Raises :class:`RunError` if a planned run is not finished, if the folds were opened and scored before or the source
+    code is not the planned one, without the reason ``reopen_reason`` or ``other_code``, which the ledger keeps, and
+    :class:`vcrt.errors.OutOfMemory` where fewer ``prompts_at_a_time`` would help.
     """
     if prompts_at_a_time < 1:
         raise RunError(

@@ -71,15 +71,12 @@ def train(
 ) -> dict[str, str]:
     """Train every planned run that the ledger does not record as finished; returns all checkpoint digests by run.
 
-    A run that was interrupted goes on from its last checkpoint, to the same bits as without the interruption.
-
-    With a ``group`` of several processes, all of them call this together and train one run after another, and ``jobs``
-    counts for nothing; otherwise each run has a worker process of its own, ``jobs`` at a time. ``trackers`` are names
-    of accelerate's, which are told of every update. ``memory`` takes the place of the plan's. ``other_code`` is the
-    reason to train with other source code than was planned, if it is other; the ledger keeps it. Raises
-    :class:`RunError` before any training if the dataset, the backbone or the code is not the planned one,
-    :class:`vcrt.errors.UnavailableError` for a tracker that is not there, and :class:`vcrt.errors.OutOfMemory`, with
-    what would need less, where a run stops for lack of memory.
+    A run that was interrupted goes on from its last checkpoint, to the same bits as without the interruption. All
+    processes of a ``group`` of several call this together and train one run after another; otherwise each run has a
+    worker process of its own, ``jobs`` at a time. ``memory`` takes the place of the plan's, and the ledger keeps
+    ``other_code``, the reason to train with other source code than was planned. Raises :class:`RunError` before any
+    training if the dataset, the backbone or the code is not the planned one, :class:`vcrt.errors.UnavailableError` for
+    a tracker of accelerate's that is not there, and :class:`vcrt.errors.OutOfMemory`, with what would need less.
     """
     require_trackers(trackers)
     plan, is_first = experiment.plan, group.rank == 0
@@ -169,12 +166,7 @@ def _nothing() -> None:
 def _train_job(
     job: _TrainJob, group: ProcessGroup = ALONE, show: Callable[[], None] = _nothing
 ) -> dict[str, Json]:
-    """Train one run; what the ledger records of it.
-
-    That is its checkpoints' digests by update, the hash of the source code, the CPU seconds of the process that
-    finished it (the first of several), its source validation, how many processes shared it, if more than one, and how
-    it saved memory, if it did.
-    """
+    """Train one run; what the ledger records of it."""
     began = time.process_time()
     require_unchanged_code(job.code)
     # One thread: the last bits of a sum depend on how many threads share it.

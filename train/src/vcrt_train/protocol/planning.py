@@ -1,10 +1,8 @@
 """From a user's choices to a plan on verified datasets.
 
-A held-out environment may be among the sources under another name: environments of equal versions or with equal
-episodes, which are compared by a hash of their content without names, are found. Further frozen datasets may be named
-on whose held-out environments the plan's runs are scored, of other lengths, say. Not covered: an environment whose
-author changes its versions and every episode, which no hash tells from another; and the choice of hyper-parameters
-(:mod:`vcrt_train.protocol.search`): the plan records what was chosen, and how.
+A held-out environment may be among the sources under another name: those of equal versions, or with episodes of equal
+content, are found. Not covered: an environment whose author changes its versions and every episode; and the choice of
+hyper-parameters (:mod:`vcrt_train.protocol.search`), of which the plan records what was chosen, and how.
 """
 
 from __future__ import annotations
@@ -189,13 +187,9 @@ def make_plan(
 ) -> Plan:
     """Plan ``methods`` x folds x ``seeds`` on a dataset; all its environments are held out in turn by default.
 
-    Finished runs are scored on the held-out environments of the datasets ``also_test`` too.
-
-    With a ``search``, each method and fold has the settings that it chose; it must be of this dataset, backbone and
-    seed, and list every method and fold. ``search_check`` is what of it was run again.
-
-    Without ``provenance``, an embedded backbone has its own and any other is of unknown training. The audit rows of all
-    environments are read for the hashes of their episodes.
+    Finished runs are scored on the held-out environments of the datasets ``also_test`` too. With a ``search``, each
+    method and fold has the settings that it chose; it must be of this dataset, backbone and seed, and list every method
+    and fold. Without ``provenance``, an embedded backbone has its own and any other is of unknown training.
 
     Raises :class:`UnknownNameError` for an unknown method or environment, :class:`RunError` for an empty plan, and what
     :func:`possible_test_sets` raises.

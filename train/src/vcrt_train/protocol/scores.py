@@ -1,7 +1,4 @@
-"""Write and read what an evaluation leaves: the openings of held-out folds in both ledgers, and greedy passes.
-
-Both ledgers are the experiment's and the one beside its dataset.
-"""
+"""Write and read what an evaluation leaves: openings in the ledgers of experiment and datasets, and greedy passes."""
 
 from __future__ import annotations
 
@@ -147,8 +144,7 @@ def openings(experiment: Experiment) -> list[dict[str, Any]]:
 def other_openings(experiment: Experiment, dataset: Dataset) -> list[dict[str, Any]]:
     """The openings of this dataset's held-out folds by other plans, as the ledger beside the dataset records them.
 
-    Whoever has seen one plan's scores may have made the next plan with them in mind. A copy of the dataset begins a
-    ledger of its own.
+    A copy of the dataset begins a ledger of its own.
     """
     ledger = openings_of_dataset(dataset)
     return [
@@ -207,8 +203,6 @@ def openings_of_dataset(dataset: Dataset) -> Ledger:
 
 def record_opening(experiment: Experiment, datasets: Sequence[Dataset], reason: str | None) -> None:
     """Record that the folds are opened now, in all ledgers, unless an interrupted evaluation has done so.
-
-    ``datasets`` are the plan's own and its further test sets; each has a ledger beside it.
 
     Raises :class:`RunError` if they were opened and scored before and there is no ``reason``.
     """

@@ -225,10 +225,8 @@ def settings_of_trial(
 ) -> dict[str, float]:
     """The settings of a trial: the defaults for number 0, otherwise a point of a Halton sequence scrambled by ``seed``.
 
-    ``learning_rate`` is the default's; the others lie around it as those of the embedded backbone around its own.
-
-    A trial's settings do not depend on how many trials there are, and few already cover the ranges evenly
-    (:class:`scipy.stats.qmc.Halton`).
+    The learning rates lie around the default's as those of the embedded backbone around its own. A trial's settings do
+    not depend on how many trials there are.
     """
     if number == 0:
         defaults = {

@@ -1,10 +1,8 @@
 """Measure a run's source pass rate on untrained items while it trains, and flag a run that stays below its backbone.
 
-Rewards and orbit masses of a log are of prompts that were trained on; what shows a destroyed policy is greedy orders of
-source items that are set aside. Nothing is drawn from the run's generators and no weight is touched, so that a run
-comes to the same bits without it. How runs stand is told while they are trained and scored: pass rates with an
-interval, beside chance. Not covered: when it is measured (:func:`vcrt_train.training.run.train_run`), and results,
-which are the report's, on all items that are set aside.
+What shows a destroyed policy is greedy orders of source items that are set aside. Nothing is drawn from the run's
+generators and no weight is touched, so that a run comes to the same bits without it. How runs stand is told while they
+are trained and scored: pass rates with an interval, beside chance. Not covered: results, which are the report's.
 """
 
 from __future__ import annotations

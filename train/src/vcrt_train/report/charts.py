@@ -1,10 +1,9 @@
 """Draw figures with Vega-Lite: each panel as SVG for the page, and a figure as PDF and PNG for one column of a paper.
 
-A panel has rows with intervals and rings, or lines with bands over updates. Text is 11 units high. On the page, ink is
-``currentColor`` and other colours are variables of its style sheet, so that a figure follows it from light to dark. In
-a paper, panels stand below each other on white, with the legend on top; text is 7 points high in Liberation Sans, which
-vl-convert brings and embeds. Equal figures give equal bytes with the same vl-convert; its PDF lists fonts and opacities
-in no fixed order: a figure has one font, and its opacities are put in order. Not covered: which figures there are.
+A panel has rows with intervals and rings, or lines with bands over updates. On the page, colours are variables of its
+style sheet, so that a figure follows it from light to dark. In a paper, panels stand below each other on white; text is
+7 points high in Liberation Sans, which vl-convert embeds. Equal figures give equal bytes with the same vl-convert,
+whose PDF lists opacities in no fixed order: they are put in order.
 """
 
 from __future__ import annotations

@@ -80,25 +80,21 @@ def pass_rate_figure(analysis: Analysis) -> Figure:
         for fold in folds
     }
     by_fold = [row for fold, rows in shown.items() if fold is not None for row in rows]
+    by_chance = [] if random is None else [Reference(value=percent(random), dash=DOTTED)]
     domain = tens(
         [
             *(value for row in by_fold for value in (*row.over_both, *row.runs)),
             *(value for fold, value in frozen.items() if fold is not None),
-            *([] if random is None else [percent(random)]),
+            *(line.value for line in by_chance),
         ]
     )
-    by_chance = [] if random is None else [Reference(value=percent(random), dash=DOTTED)]
+    dotted = f" Dotted: a random order ({chance_text(analysis.contents)})." if by_chance else ""
     return Figure(
         name="pass-rates",
         title="Held-out pass rate (%)",
         caption=(
             f"Filled marker: mean over runs. {_rings([r for rows in shown.values() for r in rows])}{_INTERVALS} "
-            "Dashed: frozen backbone."
-            + (
-                ""
-                if random is None
-                else f" Dotted: a random order ({chance_text(analysis.contents)})."
-            )
+            f"Dashed: frozen backbone.{dotted}"
         ),
         panels=tuple(
             Panel(

@@ -78,8 +78,7 @@ def gather(experiment: Experiment) -> ReportContents:
             method=run.method,
             held_out=run.held_out,
             seed=run.seed,
-            held_out_passes=passes_array(scores.runs[run.name].held_out),
-            retention_passes=passes_array(scores.runs[run.name].retention),
+            **vars(_fold_score(scores.runs[run.name])),
             frozen=_fold_score(scores.frozen[view_of(method(run.method))][run.held_out]),
             curve=tuple(read_metrics(experiment, run)),
             checkpoints={

@@ -125,18 +125,15 @@ def _headline(analysis: Analysis) -> dict[str, str] | None:
         return None
     rates = {r.method: r.macro.value for r in analysis.results if r.macro is not None}
     conclusion = verdict(headline.macro)
+    named = [name for name in (headline.method, headline.minus) if name in rates]
     return {
-        "rates": ", ".join(
-            f"{label(name)} {percent(rates[name]):.2f}%"
-            for name in (headline.method, headline.minus)
-            if name in rates
-        ),
+        "rates": ", ".join(f"{label(name)} {percent(rates[name]):.2f}%" for name in named),
         "value": points(headline.macro.value),
         "of": f"{label(headline.method)} minus {label(headline.minus)}",
         "what": f"points, the macro mean of {counted(len(headline.folds), 'held-out fold')}",
         "items": interval_text(headline.macro.items),
         "both": decisive_text(headline.macro.runs_and_items),
         "caveat": " ".join(
-            [f"{conclusion[0].upper()}{conclusion[1:]}.", *bound_sentences(analysis)]
+            (f"{conclusion[0].upper()}{conclusion[1:]}.", *bound_sentences(analysis))
         ),
     }

@@ -40,17 +40,23 @@ def provenance_tables(contents: ReportContents) -> tuple[Table, ...]:
 
 def construction_table(contents: ReportContents) -> Table:
     """Candidates, episodes, replays, legal orders and relations of each schema, and their totals."""
+    schemas = list(_schemas(contents))
     kinds = [
         kind
         for kind in get_args(RelationType)
         # A column of its own, only where outputs are observed.
-        if kind != "observes" or any(c["relations"].get(kind) for _, _, c in _schemas(contents))
+        if kind != "observes" or any(counts["relations"].get(kind) for _, _, counts in schemas)
     ]
-    numbers = [_numbers(counts, kinds) for _, _, counts in _schemas(contents)]
-    totals = [
-        None if None in column else sum(map(int, column)) for column in zip(*numbers, strict=True)
+    # Legal orders are None where they are not counted.
+    numbers = [
+        [
+            *(counts["candidates"], counts["episodes"], _replayed(counts), counts["legal_orders"]),
+            *(counts["relations"].get(kind, 0) for kind in kinds),
+        ]
+        for _, _, counts in schemas
     ]
-    names = [(label(environment), schema) for environment, schema, _ in _schemas(contents)]
+    totals = [None if None in column else sum(column) for column in zip(*numbers, strict=True)]
+    names = [(label(environment), schema) for environment, schema, _ in schemas]
     sampled = evidence_sentences(contents.dataset["counts"])
     _, episodes, replays, legal, *_ = totals
     how = " ".join(sampled) or (
@@ -73,15 +79,6 @@ def construction_table(contents: ReportContents) -> Table:
     )
 
 
-def _numbers(counts: Mapping[str, Any], kinds: Sequence[str]) -> list[int | None]:
-    """Of a schema, as the columns are; None if its legal orders are not counted."""
-    relations = (counts["relations"].get(kind, 0) for kind in kinds)
-    return [
-        *(counts["candidates"], counts["episodes"], _replayed(counts), counts["legal_orders"]),
-        *relations,
-    ]
-
-
 def _replayed(counts: Mapping[str, Any]) -> int:
     """Orders, or, where not every order was replayed, the sequences that were."""
     return int(counts["evidence"]["sequences"] if "evidence" in counts else counts["orders"])
@@ -96,15 +93,9 @@ def fold_table(contents: ReportContents) -> Table:
     rows = []
     for fold in contents.folds:
         sources = [name for name in episodes if name != fold]
-        rows.append(
-            (
-                label(fold),
-                " + ".join(map(label, sources)),
-                sum(episodes[name] for name in sources),
-                sum(replays[name] for name in sources),
-                contents.frozen[fold].held_out_passes.size,
-            )
-        )
+        totals = (sum(of[name] for name in sources) for of in (episodes, replays))
+        named = " + ".join(map(label, sources))
+        rows.append((label(fold), named, *totals, contents.frozen[fold].held_out_passes.size))
     return Table(
         name="folds",
         title="Leave-one-environment-out folds",

@@ -164,14 +164,9 @@ def _by_fold(comparison: Comparison) -> str:
         f"{points(e.value)} on {label(fold)} {_interval(e)}" for fold, e in comparison.folds.items()
     ]
     text = f"By fold, with intervals over runs and items: {listed(parts)}. {_negative(comparison)}."
-    shares = comparison.shares
+    shares, macro = comparison.shares, comparison.macro
     # A share means something only where there is a difference and no fold takes away from it.
-    if (
-        comparison.macro
-        and comparison.macro.sign
-        and shares
-        and min(s.value for s in shares.values()) >= 0
-    ):
+    if macro and macro.sign and shares and min(s.value for s in shares.values()) >= 0:
         fold = max(shares, key=lambda name: shares[name].value)
         value, both = shares[fold].value, shares[fold].runs_and_items
         text += (
@@ -188,18 +183,15 @@ def _interval(difference: Estimate) -> str:
 
 
 def _over_runs(estimate: Estimate, *, signed: bool = True) -> str:
-    if not estimate.runs_and_items.over_runs:
+    interval = estimate.runs_and_items
+    if not interval.over_runs:
         return "a single run, so no interval over runs"
-    return (
-        f"95% interval over runs and items {decisive_text(estimate.runs_and_items, signed=signed)}"
-    )
+    return f"95% interval over runs and items {interval_text(interval, signed=signed)}"
 
 
 def _both(difference: Estimate) -> str:
-    return (
-        f"{_over_runs(difference)}, percentile bootstrap over items, as in the paper, "
-        f"{interval_text(difference.items)}"
-    )
+    items = interval_text(difference.items)
+    return f"{_over_runs(difference)}, percentile bootstrap over items, as in the paper, {items}"
 
 
 def _negative(comparison: Comparison) -> str:
@@ -238,10 +230,9 @@ def _retention(analysis: Analysis) -> list[str]:
     lines = []
     if fine:
         value, lowest = _lowest_run(analysis, fine)
-        verdict = "held" if within_guardrail(value) else "broken"
-        lines.append(
-            f"{_guardrail_on(fine if coarse else [])} is {verdict}: {lowest}.{_broken_by(analysis, fine)}"
-        )
+        held = "held" if within_guardrail(value) else "broken"
+        where = _guardrail_on(fine if coarse else [])
+        lines.append(f"{where} is {held}: {lowest}.{_broken_by(analysis, fine)}")
     if coarse:
         number = counted_range([items[fold] for fold in coarse], "item")
         lines.append(

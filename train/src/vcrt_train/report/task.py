@@ -48,10 +48,10 @@ def chance_text(contents: ReportContents) -> str:
 def task_text(contents: ReportContents) -> str:
     """What an item is, what the policy is given, when it passes, and what chance gives."""
     return (
-        f"An item is an episode of {steps_text(contents.dataset)} steps from an environment that was not "
-        f"trained on. The policy is given {_given(contents)}, and writes one order greedily. It passes if the verifier "
-        f"accepts that order "
-        f"and ends in the certified state; {_legal_text(contents)} a random order passes with {chance_text(contents)}."
+        f"An item is an episode of {steps_text(contents.dataset)} steps from an environment that was not trained on. "
+        f"The policy is given {_given(contents)}, and writes one order greedily. It passes if the verifier accepts "
+        f"that order and ends in the certified state; {_legal_text(contents)} a random order passes with "
+        f"{chance_text(contents)}."
     )
 
 
@@ -59,11 +59,9 @@ def task_note(contents: ReportContents) -> str:
     """As :func:`task_text`, short enough for a table's note."""
     number = steps_text(contents.dataset)
     article = "an" if number.split()[0] in ("8", "11", "18") else "a"
-    what = (
-        f"{article} {number}-step episode"
-        if number.isdecimal()
-        else f"an episode of {number} steps"
-    )
+    what = f"an episode of {number} steps"
+    if number.isdecimal():
+        what = f"{article} {number}-step episode"
     given = f"The policy is given {_given(contents)}. " if _form(contents).is_text else ""
     return (
         f"An item is {what} of the held-out environment; it passes if the "
@@ -93,12 +91,8 @@ def _given(contents: ReportContents) -> str:
         "steps": "the task and the native steps as text, in random order under anonymous pointers{}, and no relations",
         "footprints": "anonymous pointers{} with what each step declares to read and to write, and no relations",
     }
-    return shown[_form(contents).view].format(_form_text(contents))
-
-
-def _form_text(contents: ReportContents) -> str:
-    form = _form(contents).text
-    return f" ({form})" if form else ""
+    form = _form(contents)
+    return shown[form.view].format(f" ({form.text})" if form.text else "")
 
 
 def _legal_text(contents: ReportContents) -> str:

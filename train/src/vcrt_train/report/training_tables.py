@@ -1,8 +1,7 @@
-"""Say how soon methods learn: the native reward of the orders that they draw while they train, by quarters of training.
+"""Make the tables of what happened in training: how soon methods learn, and source pass rates on untrained items.
 
-All methods of a plan draw equally many orders, and runs of one fold and seed see the same records in the same order.
-So the mean over a whole training compares how often what they draw passes, and how soon. Not covered: the curves
-(:mod:`vcrt_train.report.curve_figures`), and what is reached in the end.
+All methods of a plan draw equally many orders, and runs of one fold and seed see the same records in the same order. So
+the mean native reward over a whole training compares how often what they draw passes, and how soon.
 """
 
 from __future__ import annotations

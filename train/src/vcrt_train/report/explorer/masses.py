@@ -1,9 +1,8 @@
 """Read the exact probability of every order of an episode, before training and after each kept update of a run.
 
 Where orders are too many to be drawn, the probability of the legal ones together, with a standard error if it is
-estimated. An episode is scored as the evaluation scores it: same rendering, same interface, same weights. One that a
-run holds out is scored only after the experiment's one evaluation was opened and recorded, in the experiment's ledger
-and in the one beside the dataset.
+estimated. An episode is scored as the evaluation scores it. One that a run holds out is scored only after the one
+evaluation was opened and recorded, in the experiment's ledger and in the one beside the dataset.
 """
 
 from __future__ import annotations
@@ -90,9 +89,8 @@ def run_masses(
 ) -> list[RunMasses]:
     """Score episodes under each run; ``slots`` has the slot of each operation, by environment and episode.
 
-    Each order has its probability if orders are ``drawn``; all episodes have equally many steps then.
-
-    Raises :class:`vcrt.errors.RunError` if a run is not finished or a file is not the one that was recorded, and
+    Each order has its probability if orders are ``drawn``; all episodes have equally many steps then. Raises
+    :class:`vcrt.errors.RunError` if a run is not finished or a file is not the one that was recorded, and
     :class:`vcrt.errors.BackboneError` if the model's scores are not those of the naive backend.
     """
     evaluated = _was_evaluated(experiment)
@@ -180,39 +178,35 @@ def _scored(
     drawn: bool,
 ) -> list[Mass]:
     ready = encoded(policy.backbone, items, policy.method, seed)
-    of_items = [slots[item.episode_id] for item in items]
+    pairs = [(one, slots[item.episode_id]) for one, item in zip(ready, items, strict=True)]
     if not drawn:
-        pairs = zip(ready, of_items, strict=True)
         return [_of_many(policy, item, slot_of, seed) for item, slot_of in pairs]
-    found: list[Mass] = []
-    for start in range(0, len(ready), _BATCH):
-        batch = slice(start, start + _BATCH)
-        found += _of_drawn(policy, ready[batch], of_items[batch])
-    return found
+    starts = range(0, len(pairs), _BATCH)
+    return [m for start in starts for m in _of_drawn(policy, pairs[start : start + _BATCH])]
 
 
 def _of_drawn(
-    policy: Policy, batch: Sequence[EncodedItem], slots: Sequence[tuple[int, ...]]
+    policy: Policy, batch: Sequence[tuple[EncodedItem, tuple[int, ...]]]
 ) -> Iterator[Mass]:
     """Every order's probability for a batch of episodes of few operations."""
     interface, backend = policy.method.interface, policy.backend
-    prompts = [item.prompt for item in batch]
+    prompts = [item.prompt for item, _ in batch]
     scores = score_orders(policy.model, prompts, interface=interface, backend=backend)
     answers = greedy_orders(policy.model, prompts, interface=interface, backend=backend)
     log_probs = scores.order_log_probs.double().cpu()
-    orders = [all_orders(len(prompt.pointer_ids)) for prompt in prompts]
-    members = [
-        [item.is_legal(order) for order in of] for item, of in zip(batch, orders, strict=True)
-    ]
+    # All of a batch have equally many operations.
+    orders = all_orders(len(prompts[0].pointer_ids))
+    members = [[item.is_legal(order) for order in orders] for item, _ in batch]
     legal = orbit_log_mass(log_probs, torch.tensor(members)).exp()
     malformed = scores.malformed_log_prob
     lost = [0.0] * len(batch) if malformed is None else malformed.double().exp().tolist()
-    for number, (item, slot_of, answer) in enumerate(zip(batch, slots, answers, strict=True)):
-        column, by_slots = order_columns(len(slot_of)), log_probs[number].exp().tolist()
+    column = order_columns(len(prompts[0].pointer_ids))
+    for number, ((item, slot_of), answer) in enumerate(zip(batch, answers, strict=True)):
+        by_slots = log_probs[number].exp().tolist()
         yield Mass(
             probabilities=tuple(
                 by_slots[column[tuple(slot_of[operation] for operation in order)]]
-                for order in orders[number]
+                for order in orders
             ),
             legal=float(legal[number]),
             malformed=float(lost[number]),
