@@ -212,14 +212,16 @@ def _model_card(plan: Plan, run: PlannedRun, policy: Policy, *, is_adapter: bool
     config, base = plan.config_of(run), printable(policy.backbone.name)
     revision = policy.backbone.revision
     of = "" if revision is None else f", revision {printable(revision)}"
-    what = "a PEFT adapter for" if is_adapter else "a model trained from"
     updates = counted(config.schedule.updates, "update")
     each = f"{updates}, {counted(config.sampling.prompts_per_update, 'prompt')} each"
-    trained = f"adapters of rank {config.adapter.rank}" if is_adapter else "all"
-    licence = "base model's licence applies to it, and so to this adapter's use with it"
-    if not is_adapter:
-        licence = _own_licence(plan)
-    library = "peft" if is_adapter else "transformers"
+    library, what, trained = "transformers", "a model trained from", "all"
+    licence = "weights are derived from the base model, whose licence applies to them"
+    if is_adapter:
+        library, what = "peft", "a PEFT adapter for"
+        trained = f"adapters of rank {config.adapter.rank}"
+        licence = "base model's licence applies to it, and so to this adapter's use with it"
+    elif plan.backbone.is_embedded:
+        licence = "base model comes with vcrt, under vcrt's licence (Apache-2.0)"
     return f"""---
 library_name: {library}
 tags: [vcrt]
@@ -262,12 +264,6 @@ Results are in the report of the experiment, not here: a pass rate without its i
 
 The {licence}. The licences of what the dataset was made from may apply too. This card grants none.
 """
-
-
-def _own_licence(plan: Plan) -> str:
-    if plan.backbone.is_embedded:
-        return "base model comes with vcrt, under vcrt's licence (Apache-2.0)"
-    return "weights are derived from the base model, whose licence applies to them"
 
 
 def _loading(base: str, *, is_adapter: bool) -> str:

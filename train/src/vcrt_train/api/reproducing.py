@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -146,15 +147,12 @@ def demo(
 
 def _new_folder(output: Path) -> Path:
     make_directory(output)
-    number = 1
-    while True:
+    for number in count(1):
         folder = output / f"demo-{number:03d}"
-        try:
+        with suppress(FileExistsError):
             folder.mkdir()
-        except FileExistsError:
-            number += 1
-        else:
-            return folder
+            break
+    return folder
 
 
 def reproduce(
@@ -196,6 +194,9 @@ def reproduce(
     Raises:
         VcrtError: What is there was made with other options.
     """
+    from vcrt_train.protocol.evaluation import evaluate
+    from vcrt_train.protocol.planned_training import train
+    from vcrt_train.protocol.scores import SCORES_FILE, read_scores
     from vcrt_train.training.methods import PAPER_METHODS, method
 
     config = checked(config).resolved()
@@ -226,7 +227,17 @@ def reproduce(
     make_directory(asked.output)
     with sole_user(asked.output / LOCK_FILE, "this reproduction", RunError):
         remove_leftovers(asked.output)
-        return _reproduced(asked)
+        made = _dataset(asked)
+        experiment = _experiment(asked, made, _search(asked, made) if trials else None)
+        processes = jobs_on_device(experiment.plan.backbone, jobs)
+        with _stage("train"):
+            train(experiment, jobs=processes, progress=progress)
+        if (experiment.path / SCORES_FILE).exists() and experiment.ledger.entries("scores"):
+            read_scores(experiment)
+        else:
+            with _stage("evaluate"):
+                evaluate(experiment, jobs=processes, progress=progress)
+        return report_in(experiment, asked.output / "report")
 
 
 def _trial_updates(config: RunConfig, trials: int, asked: int | None) -> int:
@@ -243,24 +254,6 @@ def _trial_updates(config: RunConfig, trials: int, asked: int | None) -> int:
             remedy="give another number, or leave it out: trials are as long as runs then",
         )
     return asked
-
-
-def _reproduced(asked: _Asked) -> Report:
-    from vcrt_train.protocol.evaluation import evaluate
-    from vcrt_train.protocol.planned_training import train
-    from vcrt_train.protocol.scores import SCORES_FILE, read_scores
-
-    dataset = _dataset(asked)
-    experiment = _experiment(asked, dataset, _search(asked, dataset) if asked.trials else None)
-    jobs = jobs_on_device(experiment.plan.backbone, asked.jobs)
-    with _stage("train"):
-        train(experiment, jobs=jobs, progress=asked.progress)
-    if (experiment.path / SCORES_FILE).exists() and experiment.ledger.entries("scores"):
-        read_scores(experiment)
-    else:
-        with _stage("evaluate"):
-            evaluate(experiment, jobs=jobs, progress=asked.progress)
-    return report_in(experiment, asked.output / "report")
 
 
 def _dataset(asked: _Asked) -> Dataset:

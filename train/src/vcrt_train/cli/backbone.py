@@ -24,14 +24,6 @@ _NEEDED = {
     "import": "vcrt backbone import FILE.gguf --output FOLDER",
     "lock": "vcrt backbone lock FOLDER_OR_NAME",
 }
-#: The actions that take an option.
-_TAKEN_BY = {
-    "revision": ("lock",),
-    "lock": ("check", "lock"),
-    "output": ("import",),
-    "source": ("fetch",),
-    "dtype": ("import",),
-}
 
 
 def backbone(
@@ -72,17 +64,17 @@ def backbone(
     """
     console = plain_console()
     options = {
-        "revision": revision is not None,
-        "lock": lock is not None,
-        "output": output is not None,
-        "source": source != "index",
-        "dtype": dtype != "float32",
+        "revision": (revision, ("lock",)),
+        "lock": (lock, ("check", "lock")),
+        "output": (output, ("import",)),
+        "source": (None if source == "index" else source, ("fetch",)),
+        "dtype": (None if dtype == "float32" else dtype, ("import",)),
     }
-    for option, is_given in options.items():
-        if is_given and action not in _TAKEN_BY[option]:
+    for option, (given, takes_it) in options.items():
+        if given is not None and action not in takes_it:
             raise VcrtError(
                 f"vcrt backbone {action} takes no --{option}",
-                expected=f"it with {' or '.join(_TAKEN_BY[option])}",
+                expected=f"it with {' or '.join(takes_it)}",
             )
     if action == "check":
         _print_locked(console, vcrt_train.check_backbone(name or EMBEDDED_NAME, lock=lock))
@@ -105,8 +97,8 @@ def backbone(
     assert locked.lock is not None
     say(console, *(f"{digest}  {file}" for file, digest in sorted(locked.lock.files.items())))
     _print_locked(console, locked)
-    given = "" if lock is None else f" --lock {lock}"
-    say(console, f"lock {locked.reference.lock}", _next(name) + given)
+    with_lock = "" if lock is None else f" --lock {lock}"
+    say(console, f"lock {locked.reference.lock}", _next(name) + with_lock)
 
 
 def _next(name: str) -> str:

@@ -61,7 +61,8 @@ def decide(
     # What costs least is refused first.
     if not frozen:
         chosen_run(opened.plan, run)
-    asked = read_relation_record(_read(record), _where(record), theorem=theorem)
+    where = "(standard input)" if record == STDIN else record
+    asked = read_relation_record(_read(record), where, theorem=theorem)
     with telling(plain_console(aside=True)):
         policy = vcrt_train.trained_policy(opened, run, update=update, frozen=frozen)
         decision = vcrt_train.decide(policy, asked, seed=seed)
@@ -106,48 +107,43 @@ def decision_document(
 
 def decision_lines(policy: Policy, asked: RelationRecord, decision: Decision) -> list[str]:
     """The answer for people, one thing a line."""
-    greedy = decision.greedy
+    greedy, error, mass = decision.greedy, decision.standard_error, _chance(decision.orbit_mass)
     lines = ["order       none: the most probable answer is no order of these operations"]
     if greedy is not None:
         lines = [
             f"order       {_in_words(asked, greedy)}",
             f"probability {_chance(greedy.probability)}, {_kept(greedy)}",
         ]
-    error = decision.standard_error
     estimate = "" if error is None else f" (an estimate, standard error {error:.1g})"
-    legal = "the orders"
+    legal, chance = "the orders", 1.0
     if decision.num_legal is not None:
         legal = f"{counted(decision.num_legal, 'order')} of {decision.num_orders:,}"
-    lines.append(
-        f"orbit mass  {_chance(decision.orbit_mass)}{estimate} on {legal} that keep every required pair"
-    )
-    if decision.num_legal is not None:
         chance = decision.num_legal / decision.num_orders
-        if decision.orbit_mass - 2 * (error or 0.0) <= chance < 1:
-            lines.append(
-                f"warning     that is no better than chance: of random orders, {_chance(chance)} keep them"
-            )
+    lines.append(f"orbit mass  {mass}{estimate} on {legal} that keep every required pair")
+    if decision.orbit_mass - 2 * (error or 0.0) <= chance < 1:
+        lines.append(
+            f"warning     that is no better than chance: of random orders, {_chance(chance)} keep them"
+        )
     if decision.malformed is not None:
         lines.append(f"malformed   {decision.malformed:.4f} on answers that are no order")
     for place, answer in enumerate(decision.alternatives):
         label = "next" if place == 0 else ""
-        lines.append(
-            f"{label:<11} {answer.probability:.4f} {_in_words(asked, answer)}: {_kept(answer)}"
-        )
-    if policy.run is None:
-        lines.append("policy      the frozen backbone, untrained")
-    else:
-        lines.append(
-            f"policy      {policy.run} after {counted(policy.update or 0, 'update')}, "
-            f"checkpoint {policy.checkpoint}"
-        )
-    names = policy.backbone.relation_names
-    shown = "" if names is None else f", {RELATIONS_SHOWN[names]}"
-    revision = "" if policy.backbone.revision is None else f", revision {policy.backbone.revision}"
-    lines.append(
-        f"backbone    {policy.backbone.name}, digest {policy.backbone.digest}{revision}{shown}"
-    )
-    return lines
+        said = f"{_in_words(asked, answer)}: {_kept(answer)}"
+        lines.append(f"{label:<11} {answer.probability:.4f} {said}")
+    which = "the frozen backbone, untrained"
+    if policy.run is not None:
+        updates = counted(policy.update or 0, "update")
+        which = f"{policy.run} after {updates}, checkpoint {policy.checkpoint}"
+    backbone = policy.backbone
+    names, revision = backbone.relation_names, backbone.revision
+    known = [f"digest {backbone.digest}"]
+    known += [] if revision is None else [f"revision {revision}"]
+    known += [] if names is None else [RELATIONS_SHOWN[names]]
+    return [
+        *lines,
+        f"policy      {which}",
+        f"backbone    {', '.join((backbone.name, *known))}",
+    ]
 
 
 def _answer_json(asked: RelationRecord, answer: Answered) -> dict[str, Json]:
@@ -170,10 +166,6 @@ def _chance(probability: float) -> str:
     """Four decimals, or two digits of what is smaller."""
     small = 0 < probability < 0.0001
     return f"{probability:.1e}" if small else f"{probability:.4f}"
-
-
-def _where(record: str) -> str:
-    return "(standard input)" if record == STDIN else record
 
 
 def _read(record: str) -> bytes:

@@ -113,9 +113,8 @@ class OnlineOrbits:
         for judgement in {id(each): each for each in self._judgements}.values():
             counts["judging_s"] += judgement.judging_s
             counts["certifying_s"] += judgement.certifying_s
-        for prompt, completion, judgement in zip(
-            prompts, completions, self._judgements, strict=True
-        ):
+        sampled = zip(prompts, completions, self._judgements, strict=True)
+        for prompt, completion, judgement in sampled:
             orbit = written_orbit(
                 prompt,
                 completion,

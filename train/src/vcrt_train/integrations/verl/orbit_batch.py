@@ -214,11 +214,12 @@ def _require_batch(
             expected=", ".join((*ROW_TENSORS, GROUP)),
             remedy="expand it after old log-probabilities and advantages have been computed",
         )
-    size, (width, total) = len(batch), _widths(batch)
+    size = len(batch)
+    width, total = (batch.batch[name].shape[-1] for name in ("responses", "input_ids"))
+    widths = dict.fromkeys(("input_ids", "attention_mask", "position_ids"), total)
+    widths["prompts"] = total - width
     for name in ROW_TENSORS:
-        shape = tuple(batch.batch[name].shape)
-        is_whole = name in ("input_ids", "attention_mask", "position_ids")
-        expected = (size, total if is_whole else total - width if name == "prompts" else width)
+        shape, expected = tuple(batch.batch[name].shape), (size, widths.get(name, width))
         if shape != expected:
             raise MalformedInputError(
                 "tensors of a batch that do not fit together",
@@ -242,10 +243,6 @@ def _require_batch(
             found=str(multiple_of),
             expected="1 or more",
         )
-
-
-def _widths(batch: Any) -> tuple[int, int]:
-    return batch.batch["responses"].shape[-1], batch.batch["input_ids"].shape[-1]
 
 
 def _require_lengths(members: Sequence[TokenIds], width: int, number: int) -> None:

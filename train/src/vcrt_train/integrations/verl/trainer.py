@@ -47,11 +47,8 @@ except ImportError as error:
 #: What ``trainer.v1.trainer_mode`` is set to.
 TRAINER = "orbit_sync"
 ORBIT = "orbit"
-#: What of a sample is read; all but the last are there for every sample.
-_FIELDS = (
-    *("prompts", "responses", "response_mask", "old_log_probs", "advantages", "rm_scores"),
-    *(GROUP, "extra_info", "rollout_is_weights"),
-)
+#: What is read of each token of a sample; all but the last are there for every sample.
+_OF_TOKENS = ("response_mask", "old_log_probs", "advantages", "rollout_is_weights")
 
 
 @register_trainer(TRAINER)
@@ -88,11 +85,8 @@ class OrbitTrainer(PPOTrainerSync):  # type: ignore[misc]
                 found="algorithm.rollout_correction.bypass_mode=True",
                 remedy="algorithm.rollout_correction.bypass_mode=False",
             )
-        keys = [
-            key
-            for key, tag in zip(batch.keys, batch.tags, strict=True)
-            if not tag.get("is_padding")
-        ]
+        tagged = zip(batch.keys, batch.tags, strict=True)
+        keys = [key for key, tag in tagged if not tag.get("is_padding")]
         data = transfer_queue.kv_batch_get(keys=keys, partition_id=batch.partition_id)
         orbits = [self._encoded(extra) for extra in data["extra_info"]]
         longest = max((len(member) for orbit in orbits for member in orbit), default=1)
@@ -173,11 +167,10 @@ def padded_samples(data: Any, padding: int, longest: int) -> Any:
         ],
         dim=1,
     ).to(left)
-    names = [name for name in _FIELDS[2:] if name in data.keys()]  # noqa: SIM118 - a TensorDict
     whole = {
         name: _padded(data[name].unbind(), width, 0)
-        for name in names
-        if name not in (GROUP, "extra_info", "rm_scores")
+        for name in _OF_TOKENS
+        if name in data.keys()  # noqa: SIM118 - a TensorDict
     }
     return DataProto.from_dict(
         tensors={
@@ -213,15 +206,8 @@ def row_fields(rows: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
             if name in tensors:
                 field[name] = tensors[name][row][second]
         fields.append(field)
-        sizes = int(first.sum()), int(second.sum())
-        tags.append(
-            {
-                "is_padding": True,
-                "prompt_len": sizes[0],
-                "response_len": sizes[1],
-                "seq_len": sum(sizes),
-            }
-        )
+        sizes = {"prompt_len": int(first.sum()), "response_len": int(second.sum())}
+        tags.append({"is_padding": True, **sizes, "seq_len": sum(sizes.values())})
     return fields, tags
 
 
