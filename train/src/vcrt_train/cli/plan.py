@@ -23,6 +23,31 @@ if TYPE_CHECKING:
     from vcrt_train.protocol.search import Search
     from vcrt_train.training.methods import Method
 
+ConfigFile = Annotated[
+    Path | None,
+    tyro.conf.arg(
+        name="config",
+        help="A TOML file with settings, in tables such as [objective]; options of the command line stand above it.",
+    ),
+]
+SettingsName = Annotated[
+    str | None,
+    tyro.conf.arg(
+        name="settings",
+        help=f"Settings that come with vcrt, below those of the file: {', '.join(settings_names())}.",
+    ),
+]
+PrintConfig = Annotated[
+    bool,
+    tyro.conf.arg(help="Print all settings as a file for --config, and do nothing."),
+]
+#: What every command that takes settings takes as well: the type of each option, and its default.
+CONFIG_OPTIONS = {
+    "config_file": (ConfigFile, None),
+    "named_settings": (SettingsName, None),
+    "print_config": (PrintConfig, False),
+}
+
 
 def print_found(found: Search, *, dataset: Path, output: Path, config: RunConfig) -> None:
     """Print what a search chose, and what to do next."""
@@ -108,39 +133,10 @@ def print_methods(methods: Mapping[str, Method], *, json: bool = False) -> None:
     table.add_column("in words", ratio=1)
     for row in methods.values():
         margin = row.margin if "anti_diamond_loss" in row.terms else "no"
-        cells = (row.interface, row.serialisation, _ratio(row), margin, ", ".join(row.terms))
+        ratio = row.ratio.replace("_", " ") if "policy_loss" in row.terms else "none"
+        cells = (row.interface, row.serialisation, ratio, margin, ", ".join(row.terms))
         table.add_row(row.name, *cells, row.summary)
     plain_console().print(table)
-
-
-def _ratio(row: Method) -> str:
-    return row.ratio.replace("_", " ") if "policy_loss" in row.terms else "none"
-
-
-ConfigFile = Annotated[
-    Path | None,
-    tyro.conf.arg(
-        name="config",
-        help="A TOML file with settings, in tables such as [objective]; options of the command line stand above it.",
-    ),
-]
-SettingsName = Annotated[
-    str | None,
-    tyro.conf.arg(
-        name="settings",
-        help=f"Settings that come with vcrt, below those of the file: {', '.join(settings_names())}.",
-    ),
-]
-PrintConfig = Annotated[
-    bool,
-    tyro.conf.arg(help="Print all settings as a file for --config, and do nothing."),
-]
-#: What every command that takes settings takes as well: the type of each option, and its default.
-CONFIG_OPTIONS = {
-    "config_file": (ConfigFile, None),
-    "named_settings": (SettingsName, None),
-    "print_config": (PrintConfig, False),
-}
 
 
 def with_config(command: Callable[..., None], arguments: Sequence[str]) -> Callable[..., None]:

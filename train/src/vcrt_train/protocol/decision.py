@@ -57,6 +57,11 @@ NUM_PATHS = 256
 _NUM_LONG_PATHS = 64
 #: Choices of the paths that are drawn and scored together: a bound on memory, whatever the record.
 _AT_ONCE = 1_024
+#: The run that is asked where there are several: the only one of this method, if there is only one.
+DEFAULT_METHOD = "vcrt"
+_CHECKING = "self-check of the model's scores against naive ones"
+#: Random orders of a larger record whose choices are compared with naive scores, and of one too large to list all.
+_CHECKED, _LONG_CHECKED = 8, 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,13 +130,6 @@ def _mass(
         mass * float(part.standard_error[0]) for mass, part in zip(masses, parts, strict=True)
     ]
     return fsum(masses) / len(masses), fsum(e * e for e in errors) ** 0.5 / len(masses)
-
-
-#: The run that is asked where there are several: the only one of this method, if there is only one.
-DEFAULT_METHOD = "vcrt"
-_CHECKING = "self-check of the model's scores against naive ones"
-#: Random orders of a larger record whose choices are compared with naive scores, and of one too large to list all.
-_CHECKED, _LONG_CHECKED = 8, 2
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -275,7 +275,14 @@ def read_plan(path: Path) -> Plan:
     remedy = "restore the original, or make a new experiment with `vcrt plan`"
     try:
         value = strict_json(read_limited(path))
-        _require_format(value["plan"]["format"], path)
+        if (found := value["plan"]["format"]) != FORMAT:
+            raise RunError(
+                "a plan of another format",
+                where=str(path),
+                found=f"{found!s:.80}",
+                expected=FORMAT,
+                remedy="go on with the version of vcrt that made it, or make a new experiment with `vcrt plan`",
+            )
         plan, sealed = Plan.model_validate(value["plan"]), value["plan_hash"]
         plan_hash = plan.plan_hash
     except RunError:
@@ -295,17 +302,6 @@ def read_plan(path: Path) -> Plan:
     except (ValueError, KeyError, TypeError, ArithmeticError) as error:
         raise _unreadable(path, error, remedy) from error
     return plan
-
-
-def _require_format(found: object, path: Path) -> None:
-    if found != FORMAT:
-        raise RunError(
-            "a plan of another format",
-            where=str(path),
-            found=f"{found!s:.80}",
-            expected=FORMAT,
-            remedy="go on with the version of vcrt that made it, or make a new experiment with `vcrt plan`",
-        )
 
 
 def _unreadable(path: Path, error: Exception, remedy: str) -> RunError:

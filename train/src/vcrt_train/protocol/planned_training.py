@@ -206,10 +206,11 @@ def _train_job(
         source.retention, chosen, backbone, config, seed=plan.seed, group=group
     )
     settings = {"plan": plan.plan_hash, "method": run.method, "held_out": run.held_out}
-    place = experiment.path / "tracking"
+    place, latest = experiment.path / "tracking", latest_checkpoint(experiment.run_directory(run))
+    began_at = f"after update {updates_kept(latest)}" if latest else "at its first update"
     with (
         tracking(job.trackers, place, run.name, {**settings, "seed": run.seed}) as track,
-        naming_out_of_memory(_progress_of(experiment, run), less_memory),
+        naming_out_of_memory(f"{run.name}, which began {began_at}", less_memory),
     ):
         course = Course(
             run=run.name,
@@ -252,12 +253,6 @@ def _train_job(
         **shared,
         **config.memory.record,
     }
-
-
-def _progress_of(experiment: Experiment, run: PlannedRun) -> str:
-    latest = latest_checkpoint(experiment.run_directory(run))
-    began = f"after update {updates_kept(latest)}" if latest else "at its first update"
-    return f"{run.name}, which began {began}"
 
 
 def _less_memory(experiment: Experiment, memory: MemoryConfig, group: ProcessGroup) -> str:

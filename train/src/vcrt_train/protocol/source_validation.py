@@ -54,6 +54,15 @@ RATE, LOW, HIGH, FROZEN, FLAGGED = (
     "frozen_source_pass_rate",
     "flagged",
 )
+#: Updates at the end of a run's log that its reward is the mean of.
+RECENT = 50
+#: Seconds between two words on a run's course.
+TOLD_EVERY_S = 30.0
+#: What to do about a run that is at chance.
+AT_CHANCE = (
+    "An evaluation opens what was held out once, and would show no more. More certified episodes help, then more "
+    "--updates: docs/train.md says what to expect at which size."
+)
 
 
 class Validated(NamedTuple):
@@ -203,17 +212,6 @@ class SourceValidation:
         }
 
 
-#: Updates at the end of a run's log that its reward is the mean of.
-RECENT = 50
-#: Seconds between two words on a run's course.
-TOLD_EVERY_S = 30.0
-#: What to do about a run that is at chance.
-AT_CHANCE = (
-    "An evaluation opens what was held out once, and would show no more. More certified episodes help, then more "
-    "--updates: docs/train.md says what to expect at which size."
-)
-
-
 def chance_of(manifest: Manifest, environments: Collection[str]) -> float | None:
     """The pass rate of a random order on some environments' items: legal orders over all; None if not counted."""
     counts = [one for name in environments for one in manifest.counts[name].values()]
@@ -260,7 +258,11 @@ class Course:
     def note(self, metrics: UpdateMetrics) -> None:
         """Take note of an update, and tell how the run stands if it is time to."""
         self.recent.append(metrics)
-        self._tell_validation(metrics)
+        for found in validations([metrics.to_json()]):
+            self.tell_pass_rate(found.update, found.rate, found.frozen)
+            if found.flagged and not self.was_flagged:
+                self.was_flagged = True
+                tell(f"warning: {self.run} is flagged: {found.in_words()}. {FLAGGED_REMEDY}")
         is_last = metrics.update == self.num_updates
         if not is_last and time.monotonic() - self.told < TOLD_EVERY_S:
             return
@@ -288,10 +290,3 @@ class Course:
         tell(told if frozen is None else f"{told}; the frozen backbone {100 * frozen:.0f}%")
         if update == self.num_updates and is_at_chance(rate, self.num_validated, self.chance):
             tell(f"warning: {self.run} is not to be told from chance. {AT_CHANCE}")
-
-    def _tell_validation(self, metrics: UpdateMetrics) -> None:
-        for found in validations([metrics.to_json()]):
-            self.tell_pass_rate(found.update, found.rate, found.frozen)
-            if found.flagged and not self.was_flagged:
-                self.was_flagged = True
-                tell(f"warning: {self.run} is flagged: {found.in_words()}. {FLAGGED_REMEDY}")

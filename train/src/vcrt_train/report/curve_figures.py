@@ -28,6 +28,13 @@ from vcrt_train.report.wording import label, percent
 
 #: Follows from the two masses; every other quantity is logged.
 LOG_MARGIN = "log_margin"
+#: At most this many points a line, so that long runs stay light to draw and to load.
+MAX_POINTS = 60
+#: The smallest normal number in float32, in which masses are logged.
+SMALLEST = 2.0**-126
+#: The line that is drawn with source pass rates.
+FROZEN_LINE = "frozen backbone on the same items"
+_DOTTED = (1.5, 3.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,15 +164,6 @@ def _losses(*, shown: bool) -> dict[str, Quantity]:
 def _capital(name: str) -> str:
     words = name.replace("_", " ").replace("kl", "KL")
     return words[:1].upper() + words[1:]
-
-
-#: At most this many points a line, so that long runs stay light to draw and to load.
-MAX_POINTS = 60
-#: The smallest normal number in float32, in which masses are logged.
-SMALLEST = 2.0**-126
-#: The line that is drawn with source pass rates.
-FROZEN_LINE = "frozen backbone on the same items"
-_DOTTED = (1.5, 3.0)
 
 
 def quantities(contents: ReportContents) -> tuple[str, ...]:

@@ -45,6 +45,7 @@ _NEXT_STEPS: dict[Bound, str] = {
     "operations that do not occur.",
     "floor": "An easier set, or more training, is the next step.",
 }
+SAME = "every item scored the same"
 
 
 def resolves_guardrail(num_items: int) -> bool:
@@ -93,9 +94,6 @@ def _common(intervals: Iterable[Interval]) -> Bound | None:
     """The bound that all of them reach."""
     bounds = {bound_of(interval) for interval in intervals}
     return bounds.pop() if len(bounds) == 1 else None
-
-
-SAME = "every item scored the same"
 
 
 def summary(analysis: Analysis) -> list[str]:

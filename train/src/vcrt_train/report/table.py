@@ -25,6 +25,38 @@ from rich.text import Text
 from vcrt.printable import counted, printable
 
 Cell: TypeAlias = str | int | float
+#: A table with more characters a line is scaled down to the width of the page.
+FULL_WIDTH = 96
+_ESCAPES = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "'": r"\textquotesingle{}",
+    "`": r"\textasciigrave{}",
+}
+_LIGATURES = re.compile(r"(?<=-)-|(?<=,),")
+_MINUS = re.compile(r"(?<![\w)\]}])-(?=\d)")
+_DOCUMENT = r"""\documentclass{article}
+\usepackage[T1]{fontenc}
+\usepackage{textcomp}
+\usepackage[margin=2cm]{geometry}
+\usepackage{booktabs}
+\usepackage{graphicx}
+\begin{document}
+%s
+\end{document}
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,40 +160,6 @@ def _looks_numeric(text: str) -> bool:
     )
 
 
-#: A table with more characters a line is scaled down to the width of the page.
-FULL_WIDTH = 96
-_ESCAPES = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "%": r"\%",
-    "_": r"\_",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
-    "'": r"\textquotesingle{}",
-    "`": r"\textasciigrave{}",
-}
-_LIGATURES = re.compile(r"(?<=-)-|(?<=,),")
-_MINUS = re.compile(r"(?<![\w)\]}])-(?=\d)")
-_DOCUMENT = r"""\documentclass{article}
-\usepackage[T1]{fontenc}
-\usepackage{textcomp}
-\usepackage[margin=2cm]{geometry}
-\usepackage{booktabs}
-\usepackage{graphicx}
-\begin{document}
-%s
-\end{document}
-"""
-
-
 def to_latex(table: Table) -> str:
     """A floating table with its title and note as caption; columns beside the others for orientation in italics."""
     alignment = "".join("r" if is_numeric(table, i) else "l" for i in range(len(table.columns)))
@@ -175,7 +173,8 @@ def to_latex(table: Table) -> str:
     body = "\n".join([rf"\begin{{tabular}}{{@{{}}{alignment}@{{}}}}", *lines, r"\end{tabular}"])
     if _characters(table) > FULL_WIDTH:
         body = "\\resizebox{\\textwidth}{!}{%\n" + body + "%\n}"
-    caption = " ".join(filter(None, (f"{_stopped(table.title)}", table.note)))
+    stop = "" if table.title.endswith(".") else "."
+    caption = f"{table.title}{stop} {table.note}".strip()
     return "\n".join(
         [
             r"\begin{table*}[!htbp]",
@@ -216,7 +215,3 @@ def _row(cells: Sequence[Cell]) -> str:
 def _characters(table: Table) -> int:
     lines = [table.columns, *(tuple(cell_text(cell) for cell in row) for row in table.rows)]
     return sum(2 + max(len(line[i]) for line in lines) for i in range(len(table.columns)))
-
-
-def _stopped(title: str) -> str:
-    return title if title.endswith(".") else f"{title}."

@@ -23,6 +23,10 @@ from vcrt_train.report.contents import ReportContents
 from vcrt_train.report.wording import label, same_name
 from vcrt_train.training.methods import METHODS
 
+_WORD = re.compile(r"[^\W\d_]{2,}")
+#: How many of an environment's own words are named.
+_NAMED = 6
+
 
 def chance(contents: ReportContents, fold: str | None = None) -> float | None:
     """The share of an episode's orders that pass, which is the pass rate of a random order.
@@ -141,11 +145,6 @@ def methods_note(methods: Sequence[str]) -> str:
     """The same as one sentence for a table's note; empty if no method is known."""
     words = "; ".join(f"{name} is {what}" for name, what in explained(methods).items())
     return f"{words}." if words else ""
-
-
-_WORD = re.compile(r"[^\W\d_]{2,}")
-#: How many of an environment's own words are named.
-_NAMED = 6
 
 
 def native_words(dataset: Dataset) -> tuple[str, ...]:

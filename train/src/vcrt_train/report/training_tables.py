@@ -25,7 +25,7 @@ from vcrt_train.report.analysis import Analysis
 from vcrt_train.report.contents import ReportContents, RunReport
 from vcrt_train.report.curve_figures import last_update
 from vcrt_train.report.table import Cell, Table
-from vcrt_train.report.wording import MISSING, interval_text, label, percent, points
+from vcrt_train.report.wording import decisive_cell, label, percent, points
 
 PARTS = 4
 REWARD = "mean_reward"
@@ -33,6 +33,8 @@ OVER_RUNS = "95% over runs"
 
 #: ``[PARTS + 1]`` by fold and seed: the mean of each part of a run's training, and of all of it.
 Rewards = Mapping[str, Mapping[int, FloatArray]]
+#: The most runs that a sentence names.
+MOST_NAMED = 3
 
 
 def part_ends(contents: ReportContents) -> list[int]:
@@ -94,7 +96,8 @@ def learning_table(analysis: Analysis) -> Table | None:
         )
         cells: tuple[Cell, ...] = (label(method), *(percent(float(mean)) for mean in means))
         if against and studied is not None:
-            cells += _difference_cells(None if found is studied else difference(studied, found))
+            more = None if found is studied else difference(studied, found)
+            cells += ("", "") if more is None else (points(more.estimate), decisive_cell(more))
         rows.append(cells)
     return Table(
         name="learning",
@@ -111,17 +114,6 @@ def learning_table(analysis: Analysis) -> Table | None:
     )
 
 
-def _difference_cells(interval: Interval | None) -> tuple[Cell, Cell]:
-    if interval is None:
-        return "", ""
-    text = interval_text(interval) if interval.over_runs else MISSING
-    return points(interval.estimate), text
-
-
-#: The most runs that a sentence names.
-MOST_NAMED = 3
-
-
 def flag_sentences(runs: Sequence[RunReport]) -> tuple[str, ...]:
     """Which runs are flagged, at which update, and their rates beside the frozen backbone's; empty if none is."""
     found = [(run, one) for run in runs if (one := flagged_at(run.curve))]
@@ -136,7 +128,7 @@ def flag_sentences(runs: Sequence[RunReport]) -> tuple[str, ...]:
 def validation_table(contents: ReportContents) -> Table | None:
     """The source pass rate of each run while it trained, beside the frozen backbone's; None if none was validated."""
     rows = [
-        (label(run.method), label(run.held_out), run.seed, *_cells(found), _flag(found))
+        (label(run.method), label(run.held_out), run.seed, *_cells(found))
         for run in contents.runs
         if (found := validations(run.curve))
     ]
@@ -154,14 +146,12 @@ def validation_table(contents: ReportContents) -> Table | None:
     )
 
 
-def _cells(found: Sequence[Validated]) -> tuple[float, float, int, float, str]:
+def _cells(found: Sequence[Validated]) -> tuple[Cell, ...]:
     last, lowest = found[-1], min(found, key=lambda one: one.rate)
     ends = f"[{percent(last.low):.2f}, {percent(last.high):.2f}]"
-    return percent(last.frozen), percent(lowest.rate), lowest.update, percent(last.rate), ends
-
-
-def _flag(found: Sequence[Validated]) -> str:
-    flag = next((one for one in found if one.flagged), None)
-    if flag is not None:
-        return f"at update {flag.update}"
-    return TOO_FEW if len(found) < IN_A_ROW else ""
+    unflagged = TOO_FEW if len(found) < IN_A_ROW else ""
+    flag = next((f"at update {one.update}" for one in found if one.flagged), unflagged)
+    return (
+        *(percent(last.frozen), percent(lowest.rate), lowest.update),
+        *(percent(last.rate), ends, flag),
+    )

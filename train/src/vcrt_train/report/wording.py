@@ -20,6 +20,14 @@ _SPELLINGS = (
     *("Lean", "ProofWriter", "CLRS"),
     *(METHOD, *BASELINES, "No-Anti", "No-Orbit", "Shuffled-Orbit"),
 )
+MISSING = "n/a"
+INTERVALS = ("95% over runs and items", "95% bootstrap over items")
+OVER_ITEMS = "95% over items"
+TWO_INTERVALS = (
+    "Over runs and items: crossed random effects with t quantiles, for new runs and new items; it decides signs, and a "
+    "single run has none. Bootstrap over items: the paper's percentile interval, for exactly these runs; it is too "
+    "narrow for new ones."
+)
 
 
 def same_name(first: str, second: str) -> bool:
@@ -69,29 +77,20 @@ def counted_range(numbers: Collection[int], singular: str) -> str:
     return counted(low, singular) if low == high else f"{low:,} to {counted(high, singular)}"
 
 
-MISSING = "n/a"
-INTERVALS = ("95% over runs and items", "95% bootstrap over items")
-OVER_ITEMS = "95% over items"
-TWO_INTERVALS = (
-    "Over runs and items: crossed random effects with t quantiles, for new runs and new items; it decides signs, and a "
-    "single run has none. Bootstrap over items: the paper's percentile interval, for exactly these runs; it is too "
-    "narrow for new ones."
-)
-
-
 def difference_cells(estimate: Estimate | None) -> tuple[str, str, str]:
     """A difference in points and its two intervals, the one that decides first."""
     if estimate is None:
         return MISSING, MISSING, MISSING
-    return points(estimate.value), decisive_cell(estimate), interval_text(estimate.items)
+    decisive = decisive_cell(estimate.runs_and_items)
+    return points(estimate.value), decisive, interval_text(estimate.items)
 
 
 def rate_cells(estimate: Estimate | None) -> tuple[Cell, str, str]:
     """A pass rate in percent and its two intervals."""
     if estimate is None:
         return MISSING, MISSING, MISSING
-    items = interval_text(estimate.items, signed=False)
-    return percent(estimate.value), decisive_cell(estimate, signed=False), items
+    decisive = decisive_cell(estimate.runs_and_items, signed=False)
+    return percent(estimate.value), decisive, interval_text(estimate.items, signed=False)
 
 
 def fold_cells(
@@ -101,7 +100,6 @@ def fold_cells(
     return [form(estimates[fold].value) if fold in estimates else MISSING for fold in folds]
 
 
-def decisive_cell(estimate: Estimate, *, signed: bool = True) -> str:
+def decisive_cell(interval: Interval, *, signed: bool = True) -> str:
     """The interval over runs and items; nothing for a single run."""
-    interval = estimate.runs_and_items
     return interval_text(interval, signed=signed) if interval.over_runs else MISSING

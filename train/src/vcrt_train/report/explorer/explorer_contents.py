@@ -22,7 +22,6 @@ from vcrt.records.dataset import Dataset, read_audit, require_agreement
 from vcrt.records.manifest import AGREEMENT, Manifest
 from vcrt.words.evidence_words import evidence_sentences
 from vcrt_train.protocol.experiment import Experiment
-from vcrt_train.protocol.plan import PlannedRun
 from vcrt_train.report.explorer.episodes import embedded, episode_json, required_pairs, shown_text
 from vcrt_train.report.explorer.geometry import Drawing, Pairs, drawing, drawn_steps
 from vcrt_train.report.explorer.masses import (
@@ -109,7 +108,10 @@ def gather_explorer(
     if runs and experiment is None:
         expected = "an experiment with them"
         raise VcrtError("runs of which experiment?", found=", ".join(runs), expected=expected)
-    chosen = [] if experiment is None else _runs(experiment, dataset, runs)
+    chosen = []
+    if experiment is not None:
+        _require_its_dataset(experiment, dataset)
+        chosen = chosen_runs(experiment, runs)
     rows = {name: read_audit(dataset, name) for name in dataset.environments}
     names = {name: [row["episode_id"] for row in some] for name, some in rows.items()}
     schemas: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -187,7 +189,7 @@ def _named(names: Mapping[str, Sequence[str]], wanted: Sequence[str], where: str
     return list(dict.fromkeys(wanted))
 
 
-def _runs(experiment: Experiment, dataset: Dataset, names: Sequence[str]) -> list[PlannedRun]:
+def _require_its_dataset(experiment: Experiment, dataset: Dataset) -> None:
     planned = experiment.plan.root_hash
     if planned != dataset.manifest.root_hash:
         raise RunError(
@@ -197,7 +199,6 @@ def _runs(experiment: Experiment, dataset: Dataset, names: Sequence[str]) -> lis
             expected=f"root hash {dataset.manifest.root_hash}, that of {dataset.path}",
             remedy=f"explore its own dataset: {experiment.plan.dataset}",
         )
-    return chosen_runs(experiment, names)
 
 
 def _that_fit(
