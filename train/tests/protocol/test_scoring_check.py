@@ -7,7 +7,7 @@ import pytest
 from small_models import make_model
 from vcrt.records.policy_view import PointerRelation, PolicyRecord
 from vcrt_train.policy.scoring import Prompt
-from vcrt_train.protocol import scoring_check
+from vcrt_train.protocol import evaluation
 from vcrt_train.training.methods import method
 
 
@@ -33,12 +33,10 @@ def encode(some, serialisation, generator):
 def test_the_longest_is_checked_once(monkeypatch, sizes, checked):
     found = []
     monkeypatch.setattr(
-        scoring_check,
+        evaluation,
         "self_check",
         lambda model, prompts, **options: found.append([len(p.token_ids) for p in prompts]),
     )
     records = [record(number, size) for number, size in enumerate(sizes)]
-    scoring_check.check_scoring(
-        make_model(), encode, records, method("vcrt"), backend="auto", seed=0
-    )
+    evaluation.check_scoring(make_model(), encode, records, method("vcrt"), backend="auto", seed=0)
     assert found == checked

@@ -20,12 +20,15 @@ from vcrt.errors import RunError
 from vcrt.memory import naming_out_of_memory
 from vcrt.printable import counted
 from vcrt.processes import in_fresh_processes
-from vcrt.progress import SILENT, Progress, heard, tell
+from vcrt.progress import SILENT, Progress, heard, stage, tell
+from vcrt.randomness import generator
 from vcrt.records.dataset import Dataset, Item, load_items, read_policy_records
+from vcrt.records.policy_view import PolicyRecord
 from vcrt.storage import write_file
 from vcrt_train.config import EVALUATED_AT_A_TIME, Backend
-from vcrt_train.policy.backbone import Backbone, device_of
+from vcrt_train.policy.backbone import Backbone, PromptEncoder, device_of
 from vcrt_train.policy.scoring import CausalModel, greedy_orders
+from vcrt_train.policy.self_check import self_check
 from vcrt_train.protocol.experiment import (
     Experiment,
     load_sources,
@@ -53,12 +56,13 @@ from vcrt_train.protocol.scores import (
     record_opening,
     view_of,
 )
-from vcrt_train.protocol.scoring_check import check_scoring
 from vcrt_train.protocol.source_validation import chance_of, is_at_chance, standing
 from vcrt_train.training.items import EncodedItem, encode_items
 from vcrt_train.training.methods import Method, method
 
 Result = TypeVar("Result")
+#: How many of the first records the self-check scores.
+_FIRST = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,3 +343,43 @@ def greedy_passes(
         model, prompts, interface=chosen.interface, backend=backend, batch_size=batch_size
     )
     return verdicts.passes(items, ready, answers)
+
+
+def check_scoring(
+    model: CausalModel,
+    encode: PromptEncoder,
+    records: Sequence[PolicyRecord],
+    chosen: Method,
+    *,
+    backend: Backend,
+    seed: int,
+    gradients: bool = True,
+) -> None:
+    """Compare the backend's scores of some first records and of the longest one with those of the naive one.
+
+    The longest is checked by itself unless one of the first is as long: a model may see all of a short record and not
+    all of a long one, or another backend may be chosen for it. ``gradients`` compares those of the trainable parameters
+    too. Raises :class:`vcrt.errors.BackboneError` if they differ; nothing is asked of what is legal.
+    """
+    longest = max(records, key=lambda record: (record.num_operations, len(record.relations)))
+    *prompts, last = (
+        encode(record, chosen.serialisation, generator(seed, "self-check", record.record_id))
+        for record in (*records[:_FIRST], longest)
+    )
+    counts = dict.fromkeys(prompt.num_operations for prompt in prompts)
+    with stage(f"self-check of the model's scores ({chosen.interface}) against naive ones"):
+        # A batch of the check has one number of operations, in the order in which they occur.
+        for number, count in enumerate(counts):
+            self_check(
+                model,
+                [prompt for prompt in prompts if prompt.num_operations == count],
+                interface=chosen.interface,
+                backend=backend,
+                gradients=gradients and number == 0,
+            )
+        if not any(
+            prompt.num_operations == last.num_operations
+            and len(prompt.token_ids) >= len(last.token_ids)
+            for prompt in prompts
+        ):
+            self_check(model, [last], interface=chosen.interface, backend=backend, gradients=False)

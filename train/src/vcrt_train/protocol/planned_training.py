@@ -22,6 +22,7 @@ from vcrt.progress import SILENT, Progress, Task, heard
 from vcrt_train.config import MemoryConfig
 from vcrt_train.policy.backbone import device_of
 from vcrt_train.policy.scoring import CausalModel
+from vcrt_train.protocol.evaluation import check_scoring
 from vcrt_train.protocol.experiment import (
     Experiment,
     load_sources,
@@ -37,7 +38,6 @@ from vcrt_train.protocol.same_code import (
     require_same_code,
     require_unchanged_code,
 )
-from vcrt_train.protocol.scoring_check import check_scoring
 from vcrt_train.protocol.source_validation import Course, SourceValidation, chance_of
 from vcrt_train.protocol.splits import hash_of_order
 from vcrt_train.training.methods import method

@@ -21,11 +21,10 @@ from vcrt.records.dataset import Item, load_items, read_audit
 from vcrt_train.objective.orbit_mass import orbit_log_mass
 from vcrt_train.policy.scoring import greedy_orders, score_orders
 from vcrt_train.protocol.decision import Policy, one_thread, policies_over_training, read_many
-from vcrt_train.protocol.evaluation import encoded
+from vcrt_train.protocol.evaluation import check_scoring, encoded
 from vcrt_train.protocol.experiment import Experiment, planned_dataset
 from vcrt_train.protocol.plan import PlannedRun
 from vcrt_train.protocol.scores import is_evaluated, read_scores, view_of
-from vcrt_train.protocol.scoring_check import check_scoring
 from vcrt_train.protocol.splits import set_aside
 from vcrt_train.training.items import EncodedItem
 from vcrt_train.training.methods import Method
