@@ -87,8 +87,7 @@ def read_many(
     """
     num_operations = prompt.num_operations
     (greedy,) = greedy_orders(model, [prompt], interface="pointers", backend=backend)
-    if greedy is None:
-        raise AssertionError("through pointers, every answer is an order")
+    assert greedy is not None, "through pointers, every answer is an order"
     tree = prefix_tree(num_operations, [greedy[:-2]])
     scores = score_prefixes(model, [prompt], [tree], interface="pointers", backend=backend)
     rows, slots = tree.path(greedy)

@@ -26,8 +26,7 @@ from vcrt.records.ledger import (
     recorded_openings,
     untrusted,
 )
-from vcrt_train.protocol.experiment import Experiment, read_finished_run
-from vcrt_train.protocol.plan import PlannedRun
+from vcrt_train.protocol.experiment import Experiment
 from vcrt_train.training.methods import Method
 
 SCORES_FILE = "scores.json"
@@ -126,14 +125,6 @@ def keep_earlier_scores(experiment: Experiment) -> None:
     # If it is kept already, an interrupted evaluation wrote the file that is there now and recorded nothing.
     if number and path.exists() and not kept.exists():
         path.replace(kept)
-
-
-def read_metrics(experiment: Experiment, run: PlannedRun) -> list[dict[str, float]]:
-    """The metrics of every update of a finished run."""
-    return [
-        {name: float(value) for name, value in line.items()}  # type: ignore[arg-type]
-        for line in read_finished_run(experiment, run).metrics
-    ]
 
 
 def openings(experiment: Experiment) -> list[dict[str, Any]]:

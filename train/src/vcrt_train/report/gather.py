@@ -14,6 +14,7 @@ from vcrt_train.protocol.experiment import (
     planned_dataset,
     planned_search,
     planned_test_sets,
+    read_finished_run,
 )
 from vcrt_train.protocol.plan import Plan
 from vcrt_train.protocol.same_code import other_code_sentences, report_sentences
@@ -24,7 +25,6 @@ from vcrt_train.protocol.scores import (
     openings,
     other_openings,
     passes_array,
-    read_metrics,
     read_scores,
     unshared_openings,
     view_of,
@@ -80,7 +80,10 @@ def gather(experiment: Experiment) -> ReportContents:
             seed=run.seed,
             **vars(_fold_score(scores.runs[run.name])),
             frozen=_fold_score(scores.frozen[view_of(method(run.method))][run.held_out]),
-            curve=tuple(read_metrics(experiment, run)),
+            curve=tuple(
+                {name: float(value) for name, value in line.items()}  # type: ignore[arg-type]
+                for line in read_finished_run(experiment, run).metrics
+            ),
             checkpoints={
                 update: _fold_score(of) for update, of in scores.checkpoints[run.name].items()
             },

@@ -15,7 +15,7 @@ from vcrt.words.evidence_words import evidence_sentences, inner_values
 from vcrt_train.protocol.search import RANGES, Search, SearchCheck
 from vcrt_train.protocol.statistics import proportion_interval
 from vcrt_train.report.contents import ReportContents
-from vcrt_train.report.table import Table
+from vcrt_train.report.table import Cell, Table
 from vcrt_train.report.wording import label
 from vcrt_train.training.methods import method
 
@@ -90,7 +90,7 @@ def fold_table(contents: ReportContents) -> Table:
     for environment, _, counts in _schemas(contents):
         episodes[environment] += counts["episodes"]
         replays[environment] += _replayed(counts)
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
     for fold in contents.folds:
         sources = [name for name in episodes if name != fold]
         totals = (sum(of[name] for name in sources) for of in (episodes, replays))

@@ -216,8 +216,7 @@ def _of_drawn(
 
 def _of_many(policy: Policy, item: EncodedItem, slot_of: tuple[int, ...], seed: int) -> Mass:
     """The mass and the greedy order of an episode whose orders are too many for columns."""
-    if not isinstance(item.orbit, PartialOrder):
-        raise AssertionError("so many operations are encoded as a partial order")
+    assert isinstance(item.orbit, PartialOrder), "so many operations are a partial order"
     found = read_many(policy.model, item.prompt, item.orbit, backend=policy.backend, seed=seed)
     return Mass(
         probabilities=(),
