@@ -93,10 +93,8 @@ def test_published_numbers_agree_with_each_other() -> None:
 def test_every_case_of_agreement(
     ours, interval, theirs, their_interval, expected, over_runs: bool
 ) -> None:
-    both = Interval(
-        estimate=ours, low=interval[0], high=interval[1], level=0.95, over_runs=over_runs
-    )
-    items = Interval(estimate=ours, low=-1.0, high=1.0, level=0.95, num_resamples=1)
+    both = Interval(estimate=ours, low=interval[0], high=interval[1], over_runs=over_runs)
+    items = Interval(estimate=ours, low=-1.0, high=1.0)
     if not over_runs and expected is not Agreement.OPEN:
         expected = Agreement.ONE_RUN
     row = SignRow(

@@ -76,7 +76,7 @@ def test_only_the_table_of_clocks_knows_of_clocks(tmp_path) -> None:
     ],
 )
 def test_a_wide_interval_is_no_ceiling(low, estimate, high, bound) -> None:
-    interval = Interval(estimate=estimate, low=low, high=high, level=0.95, num_resamples=1)
+    interval = Interval(estimate=estimate, low=low, high=high)
     assert bound_of(interval) == bound
 
 

@@ -238,7 +238,7 @@ def test_items_that_share_sources_are_said() -> None:
 
 def test_the_interval_over_runs_and_items_alone_decides_a_sign() -> None:
     def interval(low: float, *, over_runs: bool = False) -> Interval:
-        return Interval(estimate=0.1, low=low, high=0.2, level=0.95, over_runs=over_runs)
+        return Interval(estimate=0.1, low=low, high=0.2, over_runs=over_runs)
 
     for over_runs in (True, False):
         for items in (interval(0.05), interval(-0.05)):

@@ -151,9 +151,9 @@ def padded_rows(
     )
 
 
-def padded_tokens(rows: Sequence[Tensor], length: int) -> Tensor:
-    """``[B, length]``: the values ``[T]`` of each row, with zeros behind them."""
-    return torch.stack([pad(row, (0, length - len(row))) for row in rows])
+def padded_tokens(rows: Sequence[Tensor], length: int, padding: int = 0) -> Tensor:
+    """``[B, length]``: the values ``[T]`` of each row, with the ``padding`` behind them."""
+    return torch.stack([pad(row, (0, length - len(row)), value=padding) for row in rows])
 
 
 def unpadded(ids: Tensor, mask: Tensor) -> list[TokenIds]:

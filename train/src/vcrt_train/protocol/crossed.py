@@ -155,7 +155,7 @@ def crossed_interval(
     fewest = min(one.num_clusters for one in folds.values())
     unseen = 1.0 - tail ** (1.0 / (fewest if shared_items else fewest / share))
     half = max(float(np.sqrt(squared)), reach * unseen)
-    return _around(means, half, within, level, over_runs=num_runs > 1 or same_runs)
+    return _around(means, half, within, over_runs=num_runs > 1 or same_runs)
 
 
 def runs_interval(
@@ -185,16 +185,11 @@ def runs_interval(
         unseen = 1.0 - tail ** (1.0 / min(one.size for one in means.values()))
         half = _half_over_runs(means, seeds, 1.0 - tail)
         half = max(half, _reach(means, of_fold, within) * unseen)
-    return _around(of_fold, half, within, level, over_runs=over_runs)
+    return _around(of_fold, half, within, over_runs=over_runs)
 
 
 def _around(
-    means: Mapping[str, float],
-    half: float,
-    within: tuple[float, float],
-    level: float,
-    *,
-    over_runs: bool,
+    means: Mapping[str, float], half: float, within: tuple[float, float], *, over_runs: bool
 ) -> Interval:
     """The interval of a half-width around the macro mean, cut to what is possible."""
     estimate = macro(means)
@@ -202,7 +197,6 @@ def _around(
         estimate=estimate,
         low=max(estimate - half, min(within[0], estimate)),
         high=min(estimate + half, max(within[1], estimate)),
-        level=level,
         over_runs=over_runs,
     )
 

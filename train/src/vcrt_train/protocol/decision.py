@@ -62,6 +62,8 @@ DEFAULT_METHOD = "vcrt"
 _CHECKING = "self-check of the model's scores against naive ones"
 #: Random orders of a larger record whose choices are compared with naive scores, and of one too large to list all.
 _CHECKED, _LONG_CHECKED = 8, 2
+#: The most probable orders but the greedy one that are given.
+_ALTERNATIVES = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -253,9 +255,7 @@ def frozen_policy(experiment: Experiment, run: PlannedRun | None = None) -> Poli
 
 
 @torch.no_grad()
-def decide(
-    policy: Policy, asked: RelationRecord, *, seed: int = 0, num_alternatives: int = 3
-) -> Decision:
+def decide(policy: Policy, asked: RelationRecord, *, seed: int = 0) -> Decision:
     """Ask a policy; ``seed`` draws the record's pointers and what its serialisation leaves to chance.
 
     The model's scores are compared with naive ones first; raises :class:`vcrt.errors.BackboneError` if they differ or
@@ -286,7 +286,7 @@ def decide(
             prefixes = [tuple(order[:depth]) for order in orders]
             prefix_check(policy.model, prompt, prefixes, interface=interface, backend=backend)
         if num_operations <= MAX_LISTED:
-            return _by_listed_orders(policy, shown, prompt, backend, num_alternatives)
+            return _by_listed_orders(policy, shown, prompt, backend)
         scores = read_many(policy.model, prompt, shown.record.order, backend=backend, seed=seed)
     order = shown.record.order
     return Decision(
@@ -305,7 +305,7 @@ def decide(
 
 
 def _by_listed_orders(
-    policy: Policy, shown: Anonymised, prompt: Prompt, backend: Backend, num_alternatives: int
+    policy: Policy, shown: Anonymised, prompt: Prompt, backend: Backend
 ) -> Decision:
     interface, order = policy.method.interface, shown.record.order
     scores = score_orders(policy.model, [prompt], interface=interface, backend=backend)
@@ -331,7 +331,7 @@ def _by_listed_orders(
         num_legal=int(members.sum()),
         num_orders=len(columns),
         malformed=None if malformed is None else float(malformed[0].double().exp()),
-        alternatives=tuple(others[:num_alternatives]),
+        alternatives=tuple(others[:_ALTERNATIVES]),
     )
 
 

@@ -29,18 +29,15 @@ MAX_BLOCK_ELEMENTS = 4 * 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interval:
-    """An estimate and its interval at ``level``.
+    """An estimate and its interval.
 
-    ``num_resamples`` is that of a percentile bootstrap, 0 for an interval in closed form
-    (:mod:`vcrt_train.protocol.crossed`). ``over_runs`` says whether it was made to hold for new runs too: only then
-    does its sign decide anything about methods.
+    ``over_runs`` says whether it was made to hold for new runs too (:mod:`vcrt_train.protocol.crossed`): only then does
+    its sign decide anything about methods.
     """
 
     estimate: float
     low: float
     high: float
-    level: float
-    num_resamples: int = 0
     over_runs: bool = False
 
     @property
@@ -223,13 +220,7 @@ def _resampled_run_means(
 def _percentile_interval(estimate: float, replicates: FloatArray, level: float) -> Interval:
     tail = (1.0 - checked_level(level)) / 2.0
     low, high = np.quantile(replicates, [tail, 1.0 - tail])
-    return Interval(
-        estimate=estimate,
-        low=float(low),
-        high=float(high),
-        level=level,
-        num_resamples=replicates.size,
-    )
+    return Interval(estimate=estimate, low=float(low), high=float(high))
 
 
 def _folds(

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from vcrt.errors import RunError, UnavailableError
-from vcrt_train.integrations.orbit_credit import TokenIds, encode_completions
+from vcrt_train.integrations.orbit_credit import TokenIds, encode_completions, padded_tokens
 from vcrt_train.integrations.verl.orbit_batch import GROUP, expand, sampled_members
 
 try:
@@ -132,7 +132,7 @@ class OrbitTrainer(PPOTrainerSync):  # type: ignore[misc]
         finally:
             transfer_queue.kv_clear(keys=asked.keys, partition_id=asked.partition_id)
         found = response_from_nested(data["log_probs"], data["response_mask"])
-        return _padded(found.unbind(), rows.batch["responses"].shape[1], 0.0)
+        return padded_tokens(found.unbind(), rows.batch["responses"].shape[1])
 
     def _put(self, rows: Any, batch: Any) -> Any:
         """Rows in the TransferQueue, under keys of their own, beside the batch that they stand for."""
@@ -159,7 +159,7 @@ def padded_samples(data: Any, padding: int, longest: int) -> Any:
     before = max(len(prompt) for prompt in prompts)
     width = max(longest, *(len(response) for response in responses))
     left = pad_sequence(list(prompts), batch_first=True, padding_value=padding, padding_side="left")
-    right = _padded(responses, width, padding)
+    right = padded_tokens(responses, width, padding)
     attention = torch.cat(
         [
             torch.tensor([[0] * (before - len(p)) + [1] * len(p) for p in prompts]),
@@ -168,7 +168,7 @@ def padded_samples(data: Any, padding: int, longest: int) -> Any:
         dim=1,
     ).to(left)
     whole = {
-        name: _padded(data[name].unbind(), width, 0)
+        name: padded_tokens(data[name].unbind(), width)
         for name in _OF_TOKENS
         if name in data.keys()  # noqa: SIM118 - a TensorDict
     }
@@ -209,11 +209,3 @@ def row_fields(rows: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         sizes = {"prompt_len": int(first.sum()), "response_len": int(second.sum())}
         tags.append({"is_padding": True, **sizes, "seq_len": sum(sizes.values())})
     return fields, tags
-
-
-def _padded(rows: Sequence[Tensor], width: int, value: float) -> Tensor:
-    """``[len(rows), width]``, filled up on the right."""
-    whole = rows[0].new_full((len(rows), width), value)
-    for number, row in enumerate(rows):
-        whole[number, : len(row)] = row
-    return whole
