@@ -24,7 +24,8 @@ INTRODUCTION = """\
 
 `vcrt` makes certificates and one honest evaluation. This page says what was done to break them, what came of it, and
 what was not tried. `make trust` repeats it in short, in minutes (CI by its parts, or by tests of the same);
-`make trust-long` in full, in hours, and writes this page from [`trust.json`](../research/benchmarks/results/trust.json).
+`make trust-long` in full, in hours, and writes this page from
+[`trust.json`](../research/benchmarks/results/trust.json).
 """
 
 
