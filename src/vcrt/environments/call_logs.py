@@ -93,15 +93,18 @@ def _values(path: Path) -> Iterator[tuple[str, Any]]:
     lines = [
         (number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()
     ]
+    whole = None
     try:
         whole = strict_json(text) if len(lines) > 1 or text.lstrip()[:1] == b"[" else None
     except json.JSONDecodeError:
-        whole = None
+        pass
     except ValueError as error:
-        # One document over several lines has its error as a whole.
-        if not _is_json(lines[0][1]):
+        try:
+            strict_json(lines[0][1])
+        except json.JSONDecodeError:  # one document over several lines
             raise _no_json(str(path), error) from error
-        whole = None
+        except ValueError:  # a line that is deeper or larger than what is read
+            pass
     if isinstance(whole, list):
         yield from ((f"{path}, item {place}", item) for place, item in enumerate(whole, start=1))
         return
@@ -114,17 +117,6 @@ def _values(path: Path) -> Iterator[tuple[str, Any]]:
             yield where, strict_json(line)
         except ValueError as error:
             raise _no_json(where, error) from error
-
-
-def _is_json(line: bytes) -> bool:
-    """Whether a line is JSON, be it deeper or larger than what is read."""
-    try:
-        strict_json(line)
-    except json.JSONDecodeError:
-        return False
-    except ValueError:
-        return True
-    return True
 
 
 def _no_json(where: str, error: ValueError) -> MalformedInputError:
@@ -142,8 +134,8 @@ def _whole(value: Mapping[str, Any], key: str, where: str) -> Trace:
     for place, item in enumerate(value[key], start=1):
         gathered.take(item, f"{where}, item {place}")
     left_out = _BESIDE_ITEMS | (_OF_INSPECT if "epoch" in value else set())
-    for event in unread_in({name: value[name] for name in value if name not in left_out}):
-        gathered.add(event, where)
+    rest = {name: value[name] for name in value if name not in left_out}
+    gathered.add_all(unread_in(rest), where)
     return _readable(gathered)
 
 

@@ -9,15 +9,26 @@ from decimal import Decimal
 from enum import Enum
 from types import (
     BuiltinFunctionType,
+    ClassMethodDescriptorType,
     CodeType,
     FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
     ModuleType,
+    WrapperDescriptorType,
 )
 from typing import Any
 from uuid import UUID
 
 from vcrt.environments.registry import own_module_name
 from vcrt.hashing import sha256_hex
+
+#: What C makes for the body of a class.
+MADE_BY_C = (
+    *(GetSetDescriptorType, MemberDescriptorType, MethodDescriptorType, WrapperDescriptorType),
+    ClassMethodDescriptorType,
+)
 
 
 def is_found(value: Any) -> bool:
@@ -49,9 +60,7 @@ def is_fixed(value: Any) -> bool:
     return isinstance(value, Enum) or type(value) in _FIXED
 
 
-_FIXED = frozenset(
-    (*(type(None), bool, int, float, complex, str, bytes), *(date, timedelta, Decimal, UUID))
-)
+_FIXED = {type(None), bool, int, float, complex, str, bytes, date, timedelta, Decimal, UUID}
 
 
 def sets_variables(code: CodeType) -> bool:
@@ -81,14 +90,8 @@ def code_digest(code: CodeType) -> str:
     constants = [
         code_digest(c) if isinstance(c, CodeType) else _constant(c) for c in code.co_consts
     ]
-    names: list[object] = [
-        code.co_names,
-        code.co_varnames,
-        code.co_freevars,
-        code.co_cellvars,
-        code.co_flags,
-    ]
-    names += [code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount]
+    names: list[object] = [code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars]
+    names += [code.co_flags, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount]
     return sha256_hex(repr((code.co_code.hex(), constants, names)).encode())
 
 
@@ -96,11 +99,9 @@ def _constant(value: object) -> str:
     """A constant of code as text, members of sets in an order of their own."""
     if isinstance(value, tuple):
         return f"({','.join(map(_constant, value))})"
-    return (
-        f"{{{','.join(sorted(map(_constant, value)))}}}"
-        if isinstance(value, frozenset)
-        else repr(value)
-    )
+    if isinstance(value, frozenset):
+        return f"{{{','.join(sorted(map(_constant, value)))}}}"
+    return repr(value)
 
 
 def name_of(value: Any) -> str:

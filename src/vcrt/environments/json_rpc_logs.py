@@ -31,7 +31,7 @@ class Requests:
 
     count: int = 0
     #: By identifier, as JSON: the requests that wait, each with its method and, of a call, its own identifier.
-    waiting: dict[str, list[tuple[str, str, str]]] = field(default_factory=dict)
+    waiting: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     answered: dict[str, str] = field(default_factory=dict)
     #: Calls that were cancelled and have no result, by their own identifiers: where.
     cancelled: dict[str, str] = field(default_factory=dict)
@@ -43,20 +43,19 @@ class Requests:
             case {"method": "tools/call"}:
                 yield self._call(message, identifier, where)
             case {"method": "notifications/cancelled", "params": {"requestId": cancelled}}:
-                for method, own, _ in self.waiting.get(json.dumps(cancelled), ()):
+                for method, own in self.waiting.get(json.dumps(cancelled), ()):
                     if method == _CALL:
                         self.cancelled[own] = where
             case {"method": str(method)}:
                 if message.get("id") is not None:
-                    self.waiting.setdefault(identifier, []).append((method, "", where))
-            case {"result": _, "error": {} as error} if error and message["result"] is not None:
+                    self.waiting.setdefault(identifier, []).append((method, ""))
+            case {"result": result, "error": {} as error} if error and result is not None:
                 raise malformed(
                     where,
                     f"a response with both a result and an error: {json.dumps(message)}"[:120],
                 )
-            case {"result": _, "error": _} if message["error"] is None:
-                answer = {key: message[key] for key in message if key != "error"}
-                yield from self._answer(answer, identifier, where)
+            case {"result": result, "error": None}:
+                yield from self._answer({"result": result}, identifier, where)
             case {"result": _} | {"error": _}:
                 yield from self._answer(message, identifier, where)
             case _:
@@ -83,15 +82,14 @@ class Requests:
         if message.get("id") is not None:
             self.count += 1
             own = f"{message['id']} of request {self.count}"
-            self.waiting.setdefault(identifier, []).append((_CALL, own, where))
+            self.waiting.setdefault(identifier, []).append((_CALL, own))
         return Called(params["name"], params.get("arguments", {}), own)
 
     def _answer(self, message: Mapping[str, Any], identifier: str, where: str) -> Iterator[Event]:
         waiting = self.waiting.get(identifier, [])
         alone = len(waiting) == 1
         fitting = [each for each in waiting if _fits(each[0], message, alone=alone)]
-        calls = [own for method, own, _ in waiting if method == _CALL]
-        if waiting and (not fitting or len(fitting) > 1) and calls:
+        if len(fitting) != 1 and any(method == _CALL for method, _ in waiting):
             raise MalformedInputError(
                 "a result of which it cannot be said whether it is the call's",
                 where=where,
@@ -101,7 +99,7 @@ class Requests:
             )
         output = _output(message)
         if fitting:
-            method, own, _ = fitting[0]
+            method, own = fitting[0]
             waiting.remove(fitting[0])
             if method == _CALL:
                 self.answered[identifier] = own
@@ -135,15 +133,10 @@ def _fits(method: str, message: Mapping[str, Any], *, alone: bool) -> bool:
         return _OF_SERVERS[method] <= fields
     if method == _CALL and alone and not any(own <= fields for own in _OF_SERVERS.values()):
         return True
-    if method == _CALL:
-        return _is_of_tool(result)
-    return not _is_of_tool(result)
+    return _is_of_tool(result) == (method == _CALL)
 
 
 def _is_of_tool(result: Any) -> bool:
     """Whether a result has the form of a tool's."""
-    return (
-        isinstance(result, Mapping)
-        and isinstance(result.get("content"), list)
-        and "role" not in result
-    )
+    content = result.get("content") if isinstance(result, Mapping) else None
+    return isinstance(content, list) and "role" not in result

@@ -7,7 +7,7 @@ Not covered: the forms of items (see :mod:`vcrt.environments.log_forms`), and fi
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -50,13 +50,7 @@ class Trace:
     def without(self, invalid: Mapping[int, tuple[str, str]]) -> Trace:
         """The trace without some calls, by number, each with where it stands and why it is left out."""
         kept = [number for number in range(len(self.calls)) if number not in invalid]
-        return replace(
-            self,
-            calls=tuple(self.calls[number] for number in kept),
-            places=tuple(self.places[number] for number in kept),
-            known=tuple(self.known[number] for number in kept) if self.known else (),
-            invalid=(*self.invalid, *invalid.values()),
-        )
+        return replace(self.reordered(kept), invalid=(*self.invalid, *invalid.values()))
 
     def reordered(self, order: Sequence[int]) -> Trace:
         """The trace with those of its calls, in this order."""
@@ -69,10 +63,10 @@ class Trace:
 
     def is_before(self, one: int, other: int) -> bool:
         """Whether a call had its output when another was made."""
-        spans = self.calls[one].span, self.calls[other].span
-        if spans[0] is None or spans[1] is None or spans[0].answered is None:
+        first, second = self.calls[one].span, self.calls[other].span
+        if first is None or second is None or first.answered is None:
             return one < other
-        return spans[0].answered < spans[1].made
+        return first.answered < second.made
 
     def answered_at(self, number: int) -> tuple[bool, int]:
         """By this calls are sorted in the order of their outputs, those without one last."""
@@ -102,15 +96,7 @@ class Trace:
 
 #: Fields of calls and messages: a line that has one does not only say where the calls begin.
 _OF_ITEMS = {
-    "name",
-    "tool",
-    "arguments",
-    "args",
-    "jsonrpc",
-    "role",
-    "type",
-    "kind",
-    "content",
+    *("name", "tool", "arguments", "args", "jsonrpc", "role", "type", "kind", "content"),
     "tool_calls",
 }
 
@@ -158,8 +144,7 @@ class Gathered:
                 if self.initial is not None:
                     raise malformed(where, "a second `initial` before the first call")
                 self.initial = initial
-                for unread in unread_in(rest):
-                    self.add(unread, where)
+                self.add_all(unread_in(rest), where)
             case {"initial": initial} if initial is not None:
                 raise MalformedInputError(
                     "an `initial` where no trace begins",
@@ -169,28 +154,27 @@ class Gathered:
                     remedy="move it there; calls that begin from another state are another trace",
                 )
             case {"jsonrpc": _}:
-                for event in self.requests.events(value, where):
-                    self.add(event, where)
+                self.add_all(self.requests.events(value, where), where)
             case _:
-                for event in events_of(value, where):
-                    self.add(event, where)
+                self.add_all(events_of(value, where), where)
 
-    def add(self, event: Event, where: str) -> None:
+    def add_all(self, events: Iterable[Event], where: str) -> None:
         """Take what an item says; raises :class:`MalformedInputError`."""
-        match event:
-            case Turn():
-                self._end_turn()
-            case Said(text):
-                self.texts.append(text)
-            case Called():
-                self._called(event, where)
-            case Answered(None, output):
-                self._answer(self._next(event, where), output, where)
-            case Answered(str(identifier), output):
-                self._output(identifier, output, where)
-            case Unread(_, _, calls):
-                if not calls or not all(map(self._repeats, calls)):
-                    raise event.error(where)
+        for event in events:
+            match event:
+                case Turn():
+                    self._end_turn()
+                case Said(text):
+                    self.texts.append(text)
+                case Called():
+                    self._called(event, where)
+                case Answered(None, output):
+                    self._answer(self._next(event, where), output, where)
+                case Answered(str(identifier), output):
+                    self._output(identifier, output, where)
+                case Unread(_, _, calls):
+                    if not calls or not all(map(self._repeats, calls)):
+                        raise event.error(where)
 
     def _repeats(self, call: Called) -> bool:
         """Whether it is a call that was read."""
@@ -220,16 +204,20 @@ class Gathered:
                 remedy="write what was meant, delete the call, or add the output that the agent got",
             )
             arguments = {}
-        if call.identifier is not None:
-            self._await(call.identifier, where)
-        self.turn.append(len(self.calls))
+        place, identifier = len(self.calls), call.identifier
+        if identifier is not None:
+            self.twice.pop(identifier, None)
+            if identifier in self.open:
+                self.twice[identifier] = where
+            self.open.add(identifier)
+            self.waiting[identifier] = place
+        self.turn.append(place)
         self.places.append(where)
-        span = Span(made=self.happened)
+        self.calls.append(Call(name, arguments, span=Span(made=self.happened)))
         self.happened += 1
-        self.calls.append(Call(name, arguments, call.logged, span))
         self.known.append(tuple(self.texts))
         if call.logged is not None:
-            self._note_answer(len(self.calls) - 1, call.logged)
+            self._note_answer(place, call.logged)
 
     def _end_turn(self) -> None:
         """End a message's calls; raises the error of a result of which it cannot be said whose it is."""
@@ -278,13 +266,6 @@ class Gathered:
         if answer.own not in self.waiting:
             self.in_order[left[0]] = where, answer.tool is not None
         return left[0]
-
-    def _await(self, identifier: str, where: str) -> None:
-        self.twice.pop(identifier, None)
-        if identifier in self.open:
-            self.twice[identifier] = where
-        self.open.add(identifier)
-        self.waiting[identifier] = len(self.calls)
 
     def _output(self, identifier: str, output: Any, where: str) -> None:
         place = self.waiting.get(identifier)

@@ -19,13 +19,7 @@ from functools import lru_cache
 from io import BytesIO, StringIO
 from logging import Logger, getLogger
 from pathlib import PurePath
-from types import (
-    BuiltinFunctionType,
-    FunctionType,
-    MappingProxyType,
-    MethodType,
-    ModuleType,
-)
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID, SafeUUID
 
@@ -77,15 +71,13 @@ def path_of(where: Place, *, exact: bool = True) -> str:
 
 def _enum(writer: StateWriter, value: Enum, where: Place) -> Json:
     kind = type(value)
-    more = writer.what_it_does(kind, where)
-    if isinstance(value, Flag):
-        return {name_of(kind): ["flag", repr(value._value_)], **more}
-    return {name_of(kind): value._name_, **more}
+    form: Json = ["flag", repr(value._value_)] if isinstance(value, Flag) else value._name_
+    return {name_of(kind): form, **writer.what_it_does(kind, where)}
 
 
 def _whole(writer: StateWriter, value: int, where: Place) -> Json:
     number = int.__index__(value)
-    return {"int": repr(number) if -LONG < number < LONG else f"{number:x}"}
+    return repr(number) if -LONG < number < LONG else f"{number:x}"
 
 
 def _float_text(value: float) -> str:
@@ -94,24 +86,20 @@ def _float_text(value: float) -> str:
     return repr(number) if number == number or packed == _NAN else f"nan {packed.hex()}"
 
 
-def _real(writer: StateWriter, value: float, where: Place) -> Json:
-    return {"float": _float_text(value)}
-
-
 def _complex(writer: StateWriter, value: complex, where: Place) -> Json:
     if value == value:
-        return {"complex": complex.__repr__(value)}
-    return {"complex": [_float_text(value.real), _float_text(value.imag)]}
+        return complex.__repr__(value)
+    return [_float_text(value.real), _float_text(value.imag)]
 
 
 def _datetime(writer: StateWriter, value: datetime, where: Place) -> Json:
     text = str(datetime.combine(datetime.date(value), datetime.time(value)))
-    return {"datetime.datetime": _zoned(writer, text, value, where)}
+    return _zoned(writer, text, value, where)
 
 
 def _time(writer: StateWriter, value: time, where: Place) -> Json:
     text = str(time(value.hour, value.minute, value.second, value.microsecond))
-    return {"datetime.time": _zoned(writer, text, value, where)}
+    return _zoned(writer, text, value, where)
 
 
 def _zoned(writer: StateWriter, text: str, value: datetime | time, where: Place) -> Json:
@@ -123,51 +111,25 @@ def _zoned(writer: StateWriter, text: str, value: datetime | time, where: Place)
 
 def _timezone(writer: StateWriter, value: timezone, where: Place) -> Json:
     offset, *name = value.__getinitargs__()  # type: ignore[attr-defined]
-    return {"datetime.timezone": [str(offset), *name]}
+    return [str(offset), *name]
 
 
 def _uuid(writer: StateWriter, value: UUID, where: Place) -> Json:
-    safe = [] if value.is_safe is SafeUUID.unknown else [value.is_safe.name]
     text = UUID.__str__(value)
-    return {"uuid.UUID": [text, *safe] if safe else text}
-
-
-def _list(writer: StateWriter, value: list[Any], where: Place) -> Json:
-    return {"list": writer.sequence(list.__iter__(value), where)}
-
-
-def _tuple(writer: StateWriter, value: tuple[Any, ...], where: Place) -> Json:
-    return {"tuple": writer.sequence(tuple.__iter__(value), where)}
+    return text if value.is_safe is SafeUUID.unknown else [text, value.is_safe.name]
 
 
 def _deque(writer: StateWriter, value: deque[Any], where: Place) -> Json:
-    form: dict[str, Json] = {"collections.deque": writer.sequence(deque.__iter__(value), where)}
-    if value.maxlen is not None:
-        form["attributes"] = {"maxlen": value.maxlen}
-    return form
-
-
-def _dict(writer: StateWriter, value: dict[Any, Any], where: Place) -> Json:
-    return {"dict": writer.entries(dict.items(value), where)}
-
-
-def _ordered(writer: StateWriter, value: OrderedDict[Any, Any], where: Place) -> Json:
-    entries = writer.entries(OrderedDict.items(value), where, in_order=True)
-    return {"collections.OrderedDict": entries}
+    items = writer.sequence(deque.__iter__(value), where)
+    if value.maxlen is None:
+        return {"collections.deque": items} if type(value) is deque else items
+    return {"collections.deque": items, "attributes": {"maxlen": value.maxlen}}
 
 
 def _default(writer: StateWriter, value: defaultdict[Any, Any], where: Place) -> Json:
     factory = writer.form(value.default_factory, (where, ".{}", "default_factory"))
     entries = writer.entries(dict.items(value), where)
     return {"collections.defaultdict": entries, "default_factory": factory}
-
-
-def _set(writer: StateWriter, value: set[Any], where: Place) -> Json:
-    return {"set": writer.members(set.__iter__(value), where)}
-
-
-def _frozenset(writer: StateWriter, value: frozenset[Any], where: Place) -> Json:
-    return {"frozenset": writer.members(frozenset.__iter__(value), where)}
 
 
 def _view(writer: StateWriter, value: Any, where: Place) -> Json:
@@ -179,27 +141,19 @@ def _view(writer: StateWriter, value: Any, where: Place) -> Json:
 def _random(writer: StateWriter, value: random.Random, where: Place) -> Json:
     if isinstance(value, random.SystemRandom):
         raise without_form(value, where)
-    return {"random": repr(random.Random.getstate(value))}
-
-
-def _generator(writer: StateWriter, value: np.random.Generator, where: Place) -> Json:
-    return {"random": writer.form(value.bit_generator, (where, ".{}", "bit_generator"))}
+    return repr(random.Random.getstate(value))
 
 
 def _random_state(writer: StateWriter, value: np.random.RandomState, where: Place) -> Json:
     state: Any = value.get_state(legacy=False)
     bits = writer.form(value._bit_generator, (where, ".{}", "_bit_generator"))
-    return {"random": [repr(state["has_gauss"]), repr(state["gauss"]), bits]}
+    return [repr(state["has_gauss"]), repr(state["gauss"]), bits]
 
 
 def _bits(writer: StateWriter, value: np.random.BitGenerator, where: Place) -> Json:
     seeds: Any = value.seed_seq
     spawned = writer.form(seeds, (where, ".{}", "seed_seq"))
-    return {"bits": [type(value).__name__, repr(value.state), spawned]}
-
-
-def _seeds(writer: StateWriter, value: np.random.SeedSequence, where: Place) -> Json:
-    return {"seeds": repr(value.state)}
+    return [type(value).__name__, repr(value.state), spawned]
 
 
 def _array(writer: StateWriter, value: np.ndarray[Any, Any], where: Place) -> Json:
@@ -255,11 +209,8 @@ def _scalar(writer: StateWriter, value: np.generic, where: Place) -> Json:
 
 
 def _stream(writer: StateWriter, value: StringIO | BytesIO, where: Place) -> Json:
-    name = name_of(StringIO if isinstance(value, StringIO) else BytesIO)
-    if value.closed:
-        return {name: "closed"}
-    state: Any = value.__getstate__()
-    return {name: [repr(each) for each in state[:-1]]}
+    state: Any = () if value.closed else value.__getstate__()
+    return "closed" if value.closed else [repr(each) for each in state[:-1]]
 
 
 def _method(writer: StateWriter, value: Any, where: Place) -> Json:
@@ -267,17 +218,11 @@ def _method(writer: StateWriter, value: Any, where: Place) -> Json:
     if isinstance(of, ModuleType | None):
         return {"name": name_of(value)}
     function = value.__func__ if isinstance(value, MethodType) else None
-    if isinstance(function, FunctionType) and not is_found(function):
-        what: Json = writer.form(function, (where, ".{}", "__func__"))
-    elif function is None or isinstance(function, FunctionType):
-        what = name_of(value)
+    if function is None or (isinstance(function, FunctionType) and is_found(function)):
+        what: Json = name_of(value)
     else:
         what = writer.form(function, (where, ".{}", "__func__"))
     return {"method": what, "of": writer.form(of, (where, ".{}", "self"))}
-
-
-def _function(writer: StateWriter, value: FunctionType, where: Place) -> Json:
-    return writer.function(value, where)
 
 
 def _type(writer: StateWriter, value: type, where: Place) -> Json:
@@ -336,87 +281,88 @@ def rebuilt(writer: StateWriter, value: Any, where: Place) -> Json:
     }
 
 
-#: The classes, the narrower ones first, how their values are written, and whether these can change or have attributes.
-_BASES: tuple[tuple[Any, _Write, bool], ...] = (
-    (Enum, _enum, False),
-    (str, lambda w, value, _: str.__str__(value), False),
-    (int, _whole, False),
-    (float, _real, False),
-    (complex, _complex, False),
-    (bytes, lambda w, value, _: {"bytes": bytes.hex(value)}, False),
-    (bytearray, lambda w, value, _: {"bytearray": bytearray.hex(value)}, True),
-    (datetime, _datetime, False),
-    (date, lambda w, value, _: {"datetime.date": date.__str__(value)}, False),
-    (time, _time, False),
-    (timedelta, lambda w, value, _: {"datetime.timedelta": timedelta.__str__(value)}, False),
-    (timezone, _timezone, False),
-    (Decimal, lambda w, value, _: {"decimal.Decimal": Decimal.__str__(value)}, False),
-    (PurePath, lambda w, value, _: PurePath.__str__(value), False),
-    (UUID, _uuid, False),
-    (OrderedDict, _ordered, True),
-    (defaultdict, _default, True),
-    (dict, _dict, True),
-    (list, _list, True),
-    (tuple, _tuple, False),
-    (deque, _deque, True),
-    (set, _set, True),
-    (frozenset, _frozenset, False),
-    *((kind, _view, False) for kind in _VIEWS),
-    (random.Random, _random, True),
-    (np.random.Generator, _generator, True),
-    (np.random.RandomState, _random_state, True),
-    (np.random.BitGenerator, _bits, True),
-    (np.random.SeedSequence, _seeds, True),
-    (np.dtype, _dtype, False),
-    (np.generic, _scalar, False),
-    (StringIO, _stream, True),
-    (BytesIO, _stream, True),
-    ((MethodType, BuiltinFunctionType), _method, False),
-    (FunctionType, _function, False),
-    (type, _type, False),
-    (Logger, _logger, False),
-    ((ModuleType, BaseException), _refused, False),
+#: The tag of forms that say themselves of which class the value is, derived or not.
+_WHOLE = ""
+#: The classes, the narrower ones first, how the forms of their values are tagged and written, and whether the values
+#: can change or have attributes.
+_BASES: tuple[tuple[Any, str | None, _Write, bool], ...] = (
+    (Enum, _WHOLE, _enum, False),
+    (str, None, lambda _, value, at: str.__str__(value), False),
+    (int, "int", _whole, False),
+    (float, "float", lambda _, value, at: _float_text(value), False),
+    (complex, "complex", _complex, False),
+    (bytes, "bytes", lambda _, value, at: bytes.hex(value), False),
+    (bytearray, "bytearray", lambda _, value, at: bytearray.hex(value), True),
+    (datetime, "datetime.datetime", _datetime, False),
+    (date, "datetime.date", lambda _, value, at: date.__str__(value), False),
+    (time, "datetime.time", _time, False),
+    (timedelta, "datetime.timedelta", lambda _, value, at: timedelta.__str__(value), False),
+    (timezone, "datetime.timezone", _timezone, False),
+    (Decimal, "decimal.Decimal", lambda _, value, at: Decimal.__str__(value), False),
+    (PurePath, None, lambda _, value, at: PurePath.__str__(value), False),
+    (UUID, "uuid.UUID", _uuid, False),
+    (
+        OrderedDict,
+        "collections.OrderedDict",
+        lambda to, value, at: to.entries(OrderedDict.items(value), at, in_order=True),
+        True,
+    ),
+    (defaultdict, None, _default, True),
+    (dict, "dict", lambda to, value, at: to.entries(dict.items(value), at), True),
+    (list, "list", lambda to, value, at: to.sequence(list.__iter__(value), at), True),
+    (tuple, "tuple", lambda to, value, at: to.sequence(tuple.__iter__(value), at), False),
+    (deque, None, _deque, True),
+    (set, "set", lambda to, value, at: to.members(set.__iter__(value), at), True),
+    (
+        frozenset,
+        "frozenset",
+        lambda to, value, at: to.members(frozenset.__iter__(value), at),
+        False,
+    ),
+    *((kind, _WHOLE, _view, False) for kind in _VIEWS),
+    (random.Random, "random", _random, True),
+    (
+        np.random.Generator,
+        "random",
+        lambda to, value, at: to.form(value.bit_generator, (at, ".{}", "bit_generator")),
+        True,
+    ),
+    (np.random.RandomState, "random", _random_state, True),
+    (np.random.BitGenerator, "bits", _bits, True),
+    (np.random.SeedSequence, "seeds", lambda _, value, at: repr(value.state), True),
+    (np.dtype, _WHOLE, _dtype, False),
+    (np.generic, _WHOLE, _scalar, False),
+    (StringIO, name_of(StringIO), _stream, True),
+    (BytesIO, name_of(BytesIO), _stream, True),
+    ((MethodType, BuiltinFunctionType), _WHOLE, _method, False),
+    (FunctionType, _WHOLE, lambda to, value, at: to.function(value, at), False),
+    (type, _WHOLE, _type, False),
+    (Logger, _WHOLE, _logger, False),
+    ((ModuleType, BaseException), _WHOLE, _refused, False),
 )
 
 
-#: What writes an object of a derived class with its class.
-_WHOLE = (_enum, _logger, _type, _view, _method, _function, _dtype, _scalar, _refused)
-
-
 @lru_cache(maxsize=4096)
-def writing(kind: Any) -> tuple[_Write, Any, bool]:
-    """How the values of a class are written, of which class it derives, and whether its objects can change."""
+def writing(kind: Any) -> tuple[str | None, _Write, Any, bool]:
+    """How the forms of a class's values are tagged and written, of which class it derives, and if they can change."""
     if kind is np.ndarray:
-        return _array, kind, True
-    for bases, write, can_change in _BASES:
+        return None, _array, kind, True
+    for bases, tag, write, can_change in _BASES:
         if issubclass(kind, bases):
-            base = bases if isinstance(bases, type) else kind
-            if write in _WHOLE or base is kind:
-                return write, kind, can_change
-            if _is_of_c(kind, base):
-                return rebuilt, object, True
-            has_more = kind.__dictoffset__ != 0 or bool(own_slots(kind, base))
-            return _by_name(write), base, can_change or has_more
+            if tag == _WHOLE or kind is bases:
+                return tag, write, kind, can_change
+            if _is_of_c(kind, bases):
+                return None, rebuilt, object, True
+            has_more = kind.__dictoffset__ != 0 or bool(own_slots(kind, bases))
+            return tag, write, bases, can_change or has_more
     if _is_of_c(kind, object):
-        return (_refused if hasattr(kind, "__next__") else rebuilt), object, True
-    return (_refused if kind is object else attributes_alone), object, True
+        return None, _refused if hasattr(kind, "__next__") else rebuilt, object, True
+    return None, _refused if kind is object else attributes_alone, object, True
 
 
 def can_change(kind: type) -> bool:
     """Whether objects of a class can change, so that it counts who else refers to them."""
-    return writing(kind)[2]
-
-
-def _by_name(write: _Write) -> _Write:
-    """What the value of a derived class holds of its base, without the name of that."""
-
-    def inner(writer: StateWriter, value: Any, where: Place) -> Json:
-        form = write(writer, value, where)
-        if isinstance(form, dict) and len(form) == 1:
-            (form,) = form.values()
-        return form
-
-    return inner
+    return writing(kind)[3]
 
 
 def _is_of_c(kind: Any, base: Any) -> bool:

@@ -21,18 +21,11 @@ from functools import cached_property, lru_cache
 from itertools import groupby
 from json.encoder import encode_basestring
 from operator import itemgetter
-from types import (
-    CellType,
-    ClassMethodDescriptorType,
-    FunctionType,
-    GetSetDescriptorType,
-    MemberDescriptorType,
-    MethodDescriptorType,
-    WrapperDescriptorType,
-)
+from types import CellType, FunctionType
 from typing import Any
 
 from vcrt.environments.code_identity import (
+    MADE_BY_C,
     code_digest,
     digest_of,
     is_elsewhere,
@@ -62,19 +55,10 @@ _EMPTY = CellType()
 #: What the first class of a name does that no module here has; others of that name are told from it.
 _FIRST: dict[str, str] = {}
 #: What the body of a class has beside what it does.
-_SAYS_NOTHING = frozenset(
-    (
-        *("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__"),
-        "_abc_impl",
-    )
-)
-#: What C makes for the body of a class.
-_OF_C = frozenset(
-    (
-        *(GetSetDescriptorType, MemberDescriptorType, MethodDescriptorType, WrapperDescriptorType),
-        ClassMethodDescriptorType,
-    )
-)
+_SAYS_NOTHING = {
+    *("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__"),
+    "_abc_impl",
+}
 
 
 def canonical_objects(
@@ -218,7 +202,7 @@ class StateWriter:
         kind: Any = type(value)
         if kind in _AS_JSON or (kind is int and -LONG < value < LONG):
             return value  # type: ignore[no-any-return]
-        write, base, can_change = writing(kind)
+        tag, write, base, can_change = writing(kind)
         if can_change:
             number = self.met.get(id(value))
             if number is not None:
@@ -228,7 +212,7 @@ class StateWriter:
             self.kept.append(value)
         form = write(self, value, where)
         if base is kind:
-            return form
+            return {tag: form} if tag else form
         more = self._attributes(value, base, where)
         parts: dict[str, Json] = {name_of(kind): more if write is attributes_alone else form}
         if more and write is not attributes_alone:
@@ -308,7 +292,7 @@ class StateWriter:
             inner = [value.__func__]
         elif isinstance(value, cached_property):
             inner = [value.func]
-        if type(value) in _OF_C:
+        if type(value) in MADE_BY_C:
             return name_of(type(value))
         return [self._part_of_class(each, where) for each in inner]
 

@@ -1,6 +1,6 @@
 """Find what a call changes beside the state that ``reset`` returned, where no replay in another order puts it back.
 
-Looked at are: the globals that functions name of the modules of the environment's class, and of those beside them that
+Looked at are the globals that functions name of the modules of the environment's class, and of those beside them that
 these import, attributes of their classes, of the classes of what the state holds and of members of enumerations,
 defaults and closures of their functions, what ``functools.lru_cache`` keeps by objects that can change, classes
 registered with abstract ones, levels and handlers of loggers, the environment's own attributes, context variables,
@@ -43,22 +43,12 @@ from enum import Enum
 from functools import lru_cache
 from itertools import count
 from operator import is_
-from types import (
-    BuiltinFunctionType,
-    ClassMethodDescriptorType,
-    FunctionType,
-    GeneratorType,
-    GetSetDescriptorType,
-    MemberDescriptorType,
-    MethodDescriptorType,
-    ModuleType,
-    WrapperDescriptorType,
-)
+from types import BuiltinFunctionType, FunctionType, GeneratorType, ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from vcrt.environments.code_identity import is_fixed
+from vcrt.environments.code_identity import MADE_BY_C, is_fixed
 from vcrt.environments.contract import Operation, Transition
 from vcrt.environments.object_forms import can_change
 from vcrt.environments.object_states import StateWriter
@@ -67,8 +57,8 @@ from vcrt.environments.tool_calls import CallEnvironment
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, json_digest
 
-#: Digests by owner and name: of all that the name holds, and of that without what the state holds too.
-_Look: TypeAlias = "dict[str, Mapping[str, tuple[object, object]]]"
+#: Digests of what a name holds: of all of it, and of that without what the state holds too.
+_Digests: TypeAlias = tuple[object, object]
 _NONE = "", ""
 #: After how many new starts it is asked again whether anything beside the state names a part of it.
 _CAREFUL_EVERY = 64
@@ -83,15 +73,13 @@ _OWN = frozenset({"_is_guarded"})
 class Watch:
     """Makes the calls of an environment, in whatever order, and looks at what they change beside the state.
 
-    An environment whose ``call`` comes with vcrt is not looked at. Where
-    nothing beside the state names a part of it, which is asked now and then, one quick look after each call is enough.
-    Looks that take most of the time are warned of once, with what takes the longest.
+    An environment whose ``call`` comes with vcrt is not looked at. Where nothing beside the state names a part of it,
+    which is asked now and then, one quick look after each call is enough. Looks that take most of the time are warned
+    of once, with what takes the longest.
     """
 
     def __init__(
-        self,
-        environment: CallEnvironment[Any],
-        step: Callable[[Any, Operation], Transition[Any]],
+        self, environment: CallEnvironment[Any], step: Callable[[Any, Operation], Transition[Any]]
     ) -> None:
         self.environment, self._step = environment, step
         kind = type(environment)
@@ -155,25 +143,21 @@ class Watch:
         )
 
     def _look(self, state: Any = None) -> _Looking:
+        """Look; warn once of looks that took some seconds, and most of the time."""
         began = time.perf_counter()
         looking = _Looking(self._surroundings, state)
-        took = time.perf_counter() - began
-        self._spent_s += took
-        if took > _SLOW_LOOK_S:
-            self._warn_if_slow(looking)
+        now = time.perf_counter()
+        self._spent_s += now - began
+        seconds = now - self._began
+        slow = now - began > _SLOW_LOOK_S and self._spent_s >= max(_SLOW_S, seconds / 2)
+        if slow and not self._warned:
+            self._warned = True
+            _warn(
+                f"looks for what calls change beside the state took {self._spent_s:.0f} of {seconds:.0f} s, most of it "
+                f"for {looking.slowest[1]}; if no call changes it, name it in the environment's `ignored`, and it is "
+                "not looked at"
+            )
         return looking
-
-    def _warn_if_slow(self, looking: _Looking) -> None:
-        """Warn once of looks that took some seconds, and most of the time."""
-        seconds = time.perf_counter() - self._began
-        if self._warned or self._spent_s < max(_SLOW_S, seconds / 2):
-            return
-        self._warned = True
-        _, place = looking.slowest
-        _warn(
-            f"looks for what calls change beside the state took {self._spent_s:.0f} of {seconds:.0f} s, most of it "
-            f"for {place}; if no call changes it, name it in the environment's `ignored`, and it is not looked at"
-        )
 
 
 def names_of_parts(environment: CallEnvironment[Any], state: Any) -> list[str]:
@@ -188,16 +172,15 @@ def _first_change(before: _Looking, after: _Looking) -> tuple[str, str] | None:
         if values is not others and not _same(values, others):
             for name in sorted({*values, *others}):
                 text = os.fsdecode(name)
-                if not _is_own(values, name, others) or text in after.ignored:
-                    continue
-                return owner, text
+                if _is_own(values, name, others) and text not in after.ignored:
+                    return owner, text
     for owner, digests in before.found.items():
         found = after.found.get(owner, digests)
         if digests is found or digests == found:
             continue
         for name in sorted({*digests, *found}):
-            pairs = zip(digests.get(name, _NONE), found.get(name, _NONE), strict=True)
-            if all(a != b for a, b in pairs):
+            one, other = digests.get(name, _NONE), found.get(name, _NONE)
+            if one[0] != other[0] and one[1] != other[1]:
                 return owner, name
     return None
 
@@ -268,11 +251,7 @@ class _Surroundings:
         """A class and those above it that are somebody's own, with their names."""
         order, bases = self._bases.get(kind, (None, []))
         if order is not kind.__mro__:
-            bases = [
-                (f"{base.__module__}.{base.__qualname__}", base)
-                for base in kind.__mro__
-                if not comes_along(base)
-            ]
+            bases = [(_name(base), base) for base in kind.__mro__ if not comes_along(base)]
             self._bases[kind] = kind.__mro__, bases
         return bases
 
@@ -286,30 +265,28 @@ class _Surroundings:
     def registered(self) -> dict[Any, object]:
         """Which classes of these modules are registered with their abstract classes, and with those of Python."""
         token = abc.get_cache_token()
-        if token != self._registered[0]:
-            abstract = [
-                each
-                for space in (
-                    *(s for _, s in self.spaces.values()),
-                    vars(collections.abc),
-                    vars(numbers),
-                )
-                for each in space.values()
-                if isinstance(each, abc.ABCMeta)
-            ]
-            ours = {name for name, _ in self.spaces.values()}
-            self._registered = (
-                token,
-                {
-                    f"{kind.__module__}.{kind.__qualname__}": [
-                        f"{each.__module__}.{each.__qualname__}"
-                        for ref in abc._get_dump(kind)[0]  # type: ignore[attr-defined]
-                        if (each := ref()) is not None and each.__module__ in ours
-                    ]
-                    for kind in {id(each): each for each in abstract}.values()
-                },
-            )
-        return self._registered[1]
+        if token == self._registered[0]:
+            return self._registered[1]
+        ours = {name for name, _ in self.spaces.values()}
+        spaces = [space for _, space in self.spaces.values()]
+        abstract = {
+            id(kind): kind
+            for space in (*spaces, vars(collections.abc), vars(numbers))
+            for kind in space.values()
+            if isinstance(kind, abc.ABCMeta)
+        }
+        found: dict[Any, object] = {}
+        for kind in abstract.values():
+            members = [ref() for ref in abc._get_dump(kind)[0]]  # type: ignore[attr-defined]
+            known = [each for each in members if each is not None and each.__module__ in ours]
+            found[_name(kind)] = [_name(each) for each in known]
+        self._registered = token, found
+        return found
+
+
+def _name(value: Any) -> str:
+    """The full name of a class or function."""
+    return f"{value.__module__}.{value.__qualname__}"
 
 
 def _of_the_process(named: Collection[str]) -> dict[Any, object]:
@@ -349,7 +326,7 @@ class _Plan:
         named: Collection[str] | None,
     ) -> None:
         self.names, self.objects = names, objects
-        self.fixed: dict[str, tuple[object, object]] = {}
+        self.fixed: dict[str, _Digests] = {}
         self.moving: list[tuple[str, Any]] = []
         self.large = set[str]()
         self.loggers: dict[str, logging.Logger] = {}
@@ -370,7 +347,7 @@ class _Plan:
             elif type(value) in _PLAIN:
                 self.fixed[name] = ((type(value), value),) * 2
             elif not isinstance(value, FunctionType) and _holds_nothing(value):
-                self.fixed[name] = ((type(value), id(value)),) * 2
+                self.fixed[name] = _identity(value)
             else:  # what a function holds may be set later
                 self.moving.append((name, value))
 
@@ -399,7 +376,7 @@ class _Looking:
             self.loggers |= of_state.loggers
         environment = around.environment
         #: What is compared as it is, by owner and name; the keys of environment variables are as the system has them.
-        self.found: _Look = {}
+        self.found: dict[str, Mapping[str, _Digests]] = {}
         self.plain: dict[str, dict[Any, object]] = {
             "environment variable ": os.environ._data,  # type: ignore[attr-defined]
             "": _of_the_process(around.names),
@@ -458,36 +435,39 @@ class _Looking:
                 for key, result in _results(value):
                     if not _is_settled(result):
                         self._add(f"result for {key!r:.60} of {owner}", {name: result})
+            # Of what is too large, and of whatever says something else, it is seen all the same when it is replaced.
+            found[name] = _identity(value)
             if name in plan.large or _holds_nothing(value):
-                found[name] = ((type(value), id(value)),) * 2
                 continue
-            began = time.perf_counter()
+            began, place = time.perf_counter(), f"{owner}{name}"
             try:
-                digest = apart = self._quick_digest(value)
-                if digest is None:
-                    whole = _Reader(self, {})
-                    digest = apart = json_digest(whole.form(value, None))
-                    self.kept.append(whole)
-                    if self.known.keys() & whole.seen.keys():
-                        self.names_parts.append(f"{owner}{name}")
-                        apart = json_digest(_Reader(self, self.known).form(value, None))
-                found[name] = digest, apart
+                found[name] = self._digests(value, place)
             except _TooLargeError:
                 plan.large.add(name)
-                found[name] = ((type(value), id(value)),) * 2
-                if f"{owner}{name}" in self.around.told:
+                if place in self.around.told:
                     continue
-                self.around.told.add(f"{owner}{name}")
+                self.around.told.add(place)
                 _warn(
-                    f"{owner}{name} holds too much to be looked at after each call: what calls change in it is not "
-                    "seen; make it in reset and keep it there, or, if no call changes it, name it in the environment's "
+                    f"{place} holds too much to be looked at after each call: what calls change in it is not seen; "
+                    "make it in reset and keep it there, or, if no call changes it, name it in the environment's "
                     "`ignored`"
                 )
             except Exception:
-                # Whatever somebody's objects say: what is replaced is seen all the same.
-                found[name] = ((type(value), id(value)),) * 2
-            self.slowest = max(self.slowest, (time.perf_counter() - began, f"{owner}{name}"))
+                pass
+            self.slowest = max(self.slowest, (time.perf_counter() - began, place))
         return plan
+
+    def _digests(self, value: Any, place: str) -> _Digests:
+        quick = self._quick_digest(value)
+        if quick is not None:
+            return quick, quick
+        whole = _Reader(self, {})
+        digest = apart = json_digest(whole.form(value, None))
+        self.kept.append(whole)
+        if self.known.keys() & whole.seen.keys():
+            self.names_parts.append(place)
+            apart = json_digest(_Reader(self, self.known).form(value, None))
+        return digest, apart
 
     def _quick_digest(self, value: Any) -> object:
         """A digest of what built-in types alone hold; None for others, and in a look that is not quick."""
@@ -514,14 +494,12 @@ def _holds_nothing(value: Any) -> bool:
     if isinstance(value, BuiltinFunctionType):
         return isinstance(value.__self__, ModuleType | None)
     # Classes are looked at by themselves.
-    return isinstance(value, (type, property, *_DESCRIPTORS))
+    return isinstance(value, (type, property, *MADE_BY_C))
 
 
-#: What stands in the classes of C.
-_DESCRIPTORS = (
-    *(ClassMethodDescriptorType, GetSetDescriptorType, MemberDescriptorType),
-    *(MethodDescriptorType, WrapperDescriptorType),
-)
+def _identity(value: object) -> _Digests:
+    """In place of digests: which object it is."""
+    return ((type(value), id(value)),) * 2
 
 
 #: Whose sizes are known without running anybody's code.
@@ -557,10 +535,6 @@ class _Reader(StateWriter):
         if not self.of_state and (self.objects > _MOST_OBJECTS or self.bytes > _MOST_BYTES):
             raise _TooLargeError
 
-    def _identity(self, value: object) -> Json:
-        self.kept.append(value)
-        return {"unread": id(value)}
-
     def form(self, value: Any, where: Any) -> Json:
         """The form of a value, whatever it is."""
         if isinstance(value, bytes | bytearray):
@@ -575,11 +549,11 @@ class _Reader(StateWriter):
             return {"state": id(value)}
         if isinstance(value, type):
             self.classes[value] = None
-            return {"class": f"{value.__module__}.{value.__qualname__}"}
+            return {"class": _name(value)}
         self.classes[type(value)] = None
         if isinstance(value, FunctionType):
             if id(value) in self.met or self.of_state or _holds_nothing(value):
-                return {"function": f"{value.__module__}.{value.__qualname__}"}
+                return {"function": _name(value)}
             self.met[id(value)] = len(self.met)
             if id(value.__globals__) in self.spaces:
                 held = [value.__defaults__, value.__kwdefaults__, vars(value), *_cells(value)]
@@ -589,10 +563,11 @@ class _Reader(StateWriter):
         if isinstance(value, _CACHED):
             self.met.setdefault(id(value), len(self.met))
             keys = [key for key, _ in _results(value) if not _is_settled(key)]
-            function = (
-                [] if self.of_state else [self.form(getattr(value, "__wrapped__", None), where)]
-            )
-            return {"cache": [*function, *(self._identity(key) for key in keys)]}
+            self.kept += keys
+            parts: list[Json] = [{"unread": id(key)} for key in keys]
+            if not self.of_state:
+                parts.insert(0, self.form(getattr(value, "__wrapped__", None), where))
+            return {"cache": parts}
         if isinstance(value, logging.Logger):
             self.loggers[value.name] = value
             return {"logger": value.name}
@@ -657,10 +632,7 @@ def _held_for_us(function: FunctionType) -> Iterator[object]:
     """What a function of a library, such as one that decorates, keeps in the functions around it."""
     registered = vars(function).get("registry")
     if function.__globals__ is vars(functools) and isinstance(registered, Mapping):
-        yield [
-            (f"{kind.__module__}.{kind.__qualname__}", id(each))
-            for kind, each in registered.items()
-        ]
+        yield [(_name(kind), id(each)) for kind, each in registered.items()]
         return
     for each in _cells(function):
         if isinstance(each, (MutableMapping, MutableSequence, MutableSet, FunctionType, _CACHED)):
