@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -145,38 +146,33 @@ def lift_log(
         require_new(Path(output), VcrtError)
     factory = named_factory(environment) if isinstance(environment, str) else environment
     with kept_processes():
-        return _lifted(factory, logs, window, redact, output, jobs, backend, progress)
+        runs = ask(factory, partial(_run, traces=_read(logs), window=window, redact=redact))
+        lifted = [one for run in runs for one in run.windows]
+        if not lifted:
+            raise _nothing(runs)
+        if window is None:
+            _tell_lengths(lifted)
+        failed = _failed_checks(factory, lifted)
+        for run in runs:
+            if run.warning is not None:
+                tell(run.warning)
+        for finding in failed:
+            tell(f"{finding.check}: {finding.problem}; to mend: {finding.remedy}")
+        calls, dataset = _certified(factory, lifted, output, num_jobs(jobs), backend, progress)
+    return LiftedLog(traces=runs, calls=calls, failed_checks=failed, dataset=dataset)
 
 
-def _lifted(
+def _certified(
     factory: EnvironmentFactory,
-    logs: Sequence[str | Path],
-    window: int | None,
-    redact: bool,
+    lifted: Sequence[LiftedWindow],
     output: str | Path | None,
-    jobs: int | None,
+    jobs: int,
     backend: Backend,
     progress: Progress,
-) -> LiftedLog:
-    runs = _run(factory, _read(logs), window, redact)
-    lifted = [window for run in runs for window in run.windows]
-    if not lifted:
-        raise _nothing(runs)
-    name = lifted[0].episode.environment
-    if window is None:
-        _tell_lengths(lifted)
-    checked = [one.episode for one in sorted(lifted, key=lambda one: one.episode.num_operations)]
-    findings = ask(factory, _validation(checked[:_CHECKED]))
-    failed = tuple(finding for finding in findings if not finding.passed)
-    _require_restored(name, failed)
-    for run in runs:
-        if run.warning is not None:
-            tell(run.warning)
-    for finding in failed:
-        tell(f"{finding.check}: {finding.problem}; to mend: {finding.remedy}")
+) -> tuple[tuple[LiftedCalls, ...], Dataset | None]:
+    """What came of each window, and the dataset of those that are certified, if one is wanted."""
     config = given([one.episode for one in lifted], preset=ANY_PRESET)
-    factories = {name: factory}
-    dataset = None
+    factories = {lifted[0].episode.environment: factory}
     with tempfile.TemporaryDirectory() as scratch:
         shards = Path(scratch)
         if output is not None:
@@ -187,24 +183,26 @@ def _lifted(
         schemas, _ = certify(
             config,
             shards,
-            jobs=num_jobs(jobs),
+            jobs=jobs,
             backend=backend,
             progress=progress,
             factories=factories,
         )
         calls = _outcomes(factory, schemas, lifted, progress)
-        if output is not None and not any(isinstance(c.outcome, CertifiedEpisode) for c in calls):
+        if output is None:
+            return calls, None
+        if not any(isinstance(one.outcome, CertifiedEpisode) for one in calls):
             remove_store(shards)
-        elif output is not None:
-            dataset = make_dataset(
-                config,
-                Path(output),
-                jobs=num_jobs(jobs),
-                backend=backend,
-                progress=progress,
-                factories=factories,
-            )
-    return LiftedLog(traces=runs, calls=calls, failed_checks=failed, dataset=dataset)
+            return calls, None
+        dataset = make_dataset(
+            config,
+            Path(output),
+            jobs=jobs,
+            backend=backend,
+            progress=progress,
+            factories=factories,
+        )
+    return calls, dataset
 
 
 def _read(logs: Sequence[str | Path]) -> list[tuple[Trace, str]]:
@@ -219,47 +217,32 @@ def _read(logs: Sequence[str | Path]) -> list[tuple[Trace, str]]:
 
 
 def _run(
-    factory: EnvironmentFactory,
+    environment: Environment,
     traces: Sequence[tuple[Trace, str]],
     window: int | None,
     redact: bool,
 ) -> tuple[RunTrace, ...]:
     calls = [call for trace, _ in traces for call in trace.calls]
-
-    def run(environment: Environment) -> tuple[RunTrace, ...]:
-        return tuple(
-            run_trace(
-                environment,
-                trace,
-                number,
-                source=source,
-                window=window,
-                redact=redact,
-                others=calls,
-            )
-            for number, (trace, source) in enumerate(traces)
-        )
-
-    return ask(factory, run)
+    run = partial(run_trace, environment, window=window, redact=redact, others=calls)
+    return tuple(run(trace, n, source=source) for n, (trace, source) in enumerate(traces))
 
 
-def _validation(episodes: Sequence[Episode]) -> Callable[[Environment], list[Finding]]:
-    def check(environment: Environment) -> list[Finding]:
-        return validate_episodes(environment, episodes[0].schema, episodes)
+def _failed_checks(
+    factory: EnvironmentFactory, lifted: Sequence[LiftedWindow]
+) -> tuple[Finding, ...]:
+    """The checks of conformance that the shortest episodes do not pass.
 
-    return check
-
-
-def _require_restored(name: str, failed: Sequence[Finding]) -> None:
-    """Raise the error of states that snapshots do not keep, if that is what failed: it would tell orders apart.
-
-    It is not where what was run again without a snapshot differs, too.
+    Raises the error of states that snapshots do not keep, if that is what failed: it would tell orders apart. It is not
+    where what was run again without a snapshot differs, too.
     """
+    episodes = sorted((one.episode for one in lifted), key=lambda one: one.num_operations)
+    check = partial(validate_episodes, schema=episodes[0].schema, episodes=episodes[:_CHECKED])
+    failed = tuple(finding for finding in ask(factory, check) if not finding.passed)
     for finding in failed:
         if finding.check == SINGLE_STEPS and all(one.check != DETERMINISTIC for one in failed):
             raise MalformedInputError(
                 "an environment whose single steps do not agree with replays",
-                where=f"environment {name!r}",
+                where=f"environment {episodes[0].environment!r}",
                 found=finding.problem,
                 expected="the same whether a state was restored from a snapshot (by default, a deep copy) or not",
                 remedy=finding.remedy
@@ -268,6 +251,7 @@ def _require_restored(name: str, failed: Sequence[Finding]) -> None:
                 "leave nothing out, and let nothing beside the state name a part of it: a mark compared by `is` "
                 "can be a class, or the member of an Enum, which copies keep",
             )
+    return failed
 
 
 def _outcomes(
@@ -322,11 +306,8 @@ def _scheduled(
         if isinstance(outcome, Exclusion) and outcome.kind in _NO_SCHEDULE:
             raise UncertifiedError(outcome.kind, outcome.detail)
         schedule = checked_schedule(environment, replays, one.flows, once=once)
-        schedule = replace(
-            schedule,
-            probes=probed_pairs(outcome.cross_checks),
-            max_probes=environment.max_probes,
-        )
+        probes = probed_pairs(outcome.cross_checks)
+        schedule = replace(schedule, probes=probes, max_probes=environment.max_probes)
     except UncertifiedError as error:
         kind, detail = error.kind, error.detail
         if kind == "unequal_futures" and _differs_by_itself(environment, replays) is not None:

@@ -31,14 +31,7 @@ from vcrt.environments.folder_states import (
     read_tree,
     write_files,
 )
-from vcrt.environments.mcp_servers import (
-    MARKS,
-    About,
-    Description,
-    Refusal,
-    Server,
-    require_client,
-)
+from vcrt.environments.mcp_servers import MARKS, About, Description, Refusal, Server, require_client
 from vcrt.environments.tool_calls import CallEnvironment, CallRefused, Tool
 from vcrt.errors import MalformedInputError, UnknownNameError, VerifierFailure
 from vcrt.hashing import Json, canonical_json, file_digest, json_digest, sha256_hex
@@ -205,7 +198,7 @@ class McpEnvironment(CallEnvironment[ServerState]):
     def resource(self, state: ServerState, uri: str) -> Json:
         """A resource of the server, as it is now: for a ``canonical`` that has more than the folder in it."""
         server = self._entered(state)
-        found: Json = self._named(self._asked(lambda: server.resource(self._placed(uri))))
+        found: Json = self._asked(lambda: server.resource(self._placed(uri)))
         return found
 
     def look(self, state: ServerState, name: str, arguments: Mapping[str, Json]) -> Json:
@@ -358,11 +351,12 @@ class McpEnvironment(CallEnvironment[ServerState]):
             result = self._asked(lambda: server.call(name, self._placed(arguments)))
         except Refusal as refusal:
             raise CallRefused(self._named(str(refusal)) or "no valid arguments") from refusal
-        return self.answer(name, self._named(result))
+        return self.answer(name, result)
 
-    def _asked(self, ask: Callable[[], dict[str, Json]]) -> dict[str, Json]:
+    def _asked(self, ask: Callable[[], dict[str, Json]]) -> Any:
+        """What a server answers, wherever its folder lies; one that does not answer is ended."""
         try:
-            return ask()
+            return self._named(ask())
         except Refusal:
             raise
         except BaseException:

@@ -13,13 +13,13 @@ import os
 import shutil
 import threading
 import uuid
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from vcrt.environments.confinement import Bounds, started_by
 from vcrt.errors import UnavailableError, VcrtError, VerifierFailure
@@ -27,7 +27,6 @@ from vcrt.hashing import Json, json_digest
 from vcrt.process_marks import SERVER_MARK, WORKERS_MARK
 from vcrt.workers import end_marked
 
-Result = TypeVar("Result")
 #: What a server's environment has besides its own variables: by it, all that it starts is found and ended.
 MARKS = (SERVER_MARK, WORKERS_MARK)
 #: Seconds that its thread has to leave in, and that an answer which is late already may still take.
@@ -158,9 +157,9 @@ class Server:
     def _asked(self, doing: str, ask: Any) -> dict[str, Json]:
         if self._session.done():
             raise self._broken(doing, "it has ended")
-        limit = self._of.timeout_s + _GRACE_S
+        answer = asyncio.run_coroutine_threadsafe(self._answer(ask), self._loop)
         try:
-            return self._awaited(self._answer(ask), limit)
+            return answer.result(self._of.timeout_s + _GRACE_S)
         except Refusal:
             raise
         except TimeoutError:
@@ -171,20 +170,14 @@ class Server:
             self.close()
             raise
 
-    def _awaited(self, work: Coroutine[Any, Any, Result], limit: float) -> Result:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(limit)
-
     async def _answer(self, ask: Any) -> dict[str, Json]:
         from mcp import MCPError
         from mcp_types import INVALID_PARAMS
 
         answer = asyncio.ensure_future(ask())
         try:
-            await asyncio.wait(
-                {answer, self._noise},
-                timeout=self._of.timeout_s,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            first = asyncio.FIRST_COMPLETED
+            await asyncio.wait({answer, self._noise}, timeout=self._of.timeout_s, return_when=first)
             if self._noise.done():
                 raise ValueError(self._noise.result())
             if not answer.done():
@@ -198,44 +191,32 @@ class Server:
             answer.cancel()
 
     def _not_started(self, found: str) -> VcrtError:
-        return self._failure(
-            UnavailableError,
+        return UnavailableError(
             "an MCP server does not start",
-            "starting it",
-            found,
-            "an answer to `initialize` and `tools/list`",
-            "run the command by itself and mend what it says; in the sandbox there is no network and it writes into "
-            "{state}, $HOME and $TMPDIR alone, so install it beforehand and name the program itself (not npx or uvx)",
+            **self._ended("starting it", found),
+            expected="an answer to `initialize` and `tools/list`",
+            remedy="run the command by itself and mend what it says; in the sandbox there is no network and it writes "
+            "into {state}, $HOME and $TMPDIR alone, so install it beforehand and name the program itself (not npx or "
+            "uvx)",
         )
 
     def _broken(self, doing: str, found: str) -> VcrtError:
-        return self._failure(
-            VerifierFailure,
+        return VerifierFailure(
             "an MCP server broke, which says nothing about the call",
-            doing,
-            found,
-            "one MCP message a line on its standard output, and an answer to each request",
-            "mend the server, let it log to its standard error, or allow more with `timeout_s` in the class",
+            **self._ended(doing, found),
+            expected="one MCP message a line on its standard output, and an answer to each request",
+            remedy="mend the server, let it log to its standard error, or allow more with `timeout_s` in the class",
         )
 
-    def _failure(
-        self, kind: type[VcrtError], what: str, doing: str, found: str, expected: str, remedy: str
-    ) -> VcrtError:
+    def _ended(self, doing: str, found: str) -> dict[str, str]:
+        """End the server: where that was, and what was found, with its last words."""
         self.close()
-        words = self._last_words()
-        said = f"; its last words: {words}" if words else "; it wrote nothing to its standard error"
-        return kind(
-            what,
-            where=f"environment {self._of.name!r}, {self._of.shown}, {doing}",
-            found=found + said,
-            expected=expected,
-            remedy=remedy,
-        )
-
-    def _last_words(self) -> str:
+        words = ""
         with suppress(OSError):
-            return self._log.read_bytes()[-_LAST_WORDS:].decode(errors="replace").strip()
-        return ""
+            words = self._log.read_bytes()[-_LAST_WORDS:].decode(errors="replace").strip()
+        said = f"its last words: {words}" if words else "it wrote nothing to its standard error"
+        where = f"environment {self._of.name!r}, {self._of.shown}, {doing}"
+        return {"where": where, "found": f"{found}; {said}"}
 
 
 def require_client() -> str:
@@ -268,17 +249,13 @@ def _parameters(description: Description, place: Path, mark: str) -> Any:
             found="no such program on PATH",
             remedy="install the server, or mend `command` or PATH",
         )
+    bounds = description.bounds.text()
     launcher = started_by(
-        "vcrt.environments.confinement",
-        description.bounds.text(),
-        program,
-        *description.command[1:],
+        "vcrt.environments.confinement", bounds, program, *description.command[1:]
     )
+    variables = {**description.variables, SERVER_MARK: mark}
     return StdioServerParameters(
-        command=launcher[0],
-        args=launcher[1:],
-        env={**description.variables, SERVER_MARK: mark},
-        cwd=place / "state",
+        command=launcher[0], args=launcher[1:], env=variables, cwd=place / "state"
     )
 
 

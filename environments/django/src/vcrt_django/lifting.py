@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
+from vcrt.certification.lifted_files import LIFT_SCHEMA
 from vcrt.documents import read_limited
 from vcrt.environments.contract import (
     BatchEnvironment,
@@ -26,7 +27,6 @@ from vcrt.environments.contract import (
     Schema,
     Versions,
 )
-from vcrt.environments.lifted_files import LIFT_SCHEMA
 from vcrt.environments.shared_prefixes import replay_by_episode
 from vcrt.errors import MalformedInputError, UnknownNameError
 from vcrt.hashing import Json

@@ -19,9 +19,8 @@ from vcrt.environments.posets import (
     long_schemas,
     several_schema,
 )
-from vcrt.environments.random_names import fresh_names, pick
 from vcrt.hashing import Json
-from vcrt.randomness import generator
+from vcrt.randomness import fresh_names, generator, pick
 
 _NAMES = 300
 _ROWS = 3

@@ -11,16 +11,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from vcrt.api.lifting import MIN_STEPS, each_file, replay_merged_evidence, require_within, some
-from vcrt.certification.lifted_files import FileLift, ReplayOrders, judged_windows
-from vcrt.environments.contract import Episode, Operation, Provenance
-from vcrt.environments.guarding import guarded
-from vcrt.environments.lifted_files import (
+from vcrt.certification.lifted_files import (
     LIFT_SCHEMA,
+    FileLift,
     Lifted,
     LiftedFile,
     LiftedStep,
     Refusal,
+    ReplayOrders,
+    judged_windows,
 )
+from vcrt.environments.contract import Episode, Operation, Provenance
+from vcrt.environments.guarding import guarded
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.hashing import Json, sha256_hex
 from vcrt.limits import MAX_LIFTED

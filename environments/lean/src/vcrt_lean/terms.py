@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vcrt.environments.random_names import fresh_names as fresh_names
-from vcrt.environments.random_names import pick as pick
+from vcrt.randomness import fresh_names as fresh_names
+from vcrt.randomness import pick as pick
 
 #: The propositional variables.
 ATOMS = "pqrst"

@@ -12,20 +12,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vcrt.api.lifting import MIN_STEPS, each_file, replay_merged_evidence, require_within, some
-from vcrt.certification.lifted_files import FileLift, ReplayOrders, judged_windows
-from vcrt.environments.contract import Environment, Episode, Operation, Provenance
-from vcrt.environments.guarding import make_guarded
-from vcrt.environments.lifted_files import (
+from vcrt.certification.lifted_files import (
     LIFT_SCHEMA,
     Cause,
+    FileLift,
     Lifted,
     LiftedFile,
     LiftedStep,
     Refusal,
-    file_bytes,
-    not_utf8,
-    shown,
+    ReplayOrders,
+    judged_windows,
 )
+from vcrt.documents import read_limited
+from vcrt.environments.contract import Environment, Episode, Operation, Provenance
+from vcrt.environments.guarding import make_guarded
 from vcrt.environments.registry import Registered
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, sha256_hex
@@ -37,6 +37,8 @@ from vcrt_rocq import grammar
 from vcrt_rocq.grammar import Sentence
 
 GENERATOR = "rocq.lift"
+#: The largest file that is read, in bytes, and the most characters of a text that a refusal shows.
+MAX_FILE_BYTES, MAX_SHOWN = 1_000_000, 120
 _STANDS = "a proof that Rocq accepts as it stands, over its standard library alone"
 
 
@@ -85,12 +87,21 @@ def lift_file(path: Path, *, steps: int = 4) -> LiftedFile:
 
     Raises :class:`MalformedInputError` if the file cannot be read as sentences at all.
     """
-    data = file_bytes(path, "Rocq")
+    try:
+        data = read_limited(path, MAX_FILE_BYTES, may_be_pipe=True)
+    except (OSError, ValueError) as error:
+        raise MalformedInputError(
+            "a Rocq file that cannot be read",
+            where=str(path),
+            found=str(getattr(error, "strerror", None) or error),
+            expected=f"at most {MAX_FILE_BYTES:,} bytes",
+        ) from error
     try:
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
         read = grammar.sentences(text, where=path.name)
     except UnicodeDecodeError as error:
-        raise not_utf8(path, "Rocq", error) from error
+        what = "a Rocq file that is not UTF-8 text"
+        raise MalformedInputError(what, where=str(path), found=str(error)) from error
     digest = sha256_hex(data)
     return LiftedFile.of(path.name, digest, _outcomes(path.name, digest, read, steps))
 
@@ -165,8 +176,10 @@ def _theorem(
     def refusal(
         found: str, allowed: str, line: int = statement.line, cause: Cause = "grammar"
     ) -> Refusal:
+        if len(found) > MAX_SHOWN:
+            found = found[: MAX_SHOWN - 3] + "..."
         return Refusal(
-            file=file, line=line, theorem=theorem, found=shown(found), allowed=allowed, cause=cause
+            file=file, line=line, theorem=theorem, found=found, allowed=allowed, cause=cause
         )
 
     if closed is not None:
