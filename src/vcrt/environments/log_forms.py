@@ -1,7 +1,6 @@
 """Read one item of a log, whatever its form, as calls, results and texts in their order. Pure.
 
-Not covered: whose output a result is (see :mod:`vcrt.environments.log_traces`), and messages of JSON-RPC (see
-:mod:`vcrt.environments.json_rpc_logs`).
+Not covered: whose output a result is, and messages of JSON-RPC (see :mod:`vcrt.environments.log_traces`).
 """
 
 from __future__ import annotations
@@ -142,16 +141,8 @@ def _plain(value: Mapping[str, Any], where: str) -> Called:
     if not _failed(value) and not any(key in value for key in _OUTPUTS):
         return Called(name, arguments)
     alone = output is None and error not in (None, False, True, "")
-    return Called(
-        name, arguments, logged=_json({"error": error} if alone else _flagged(value, output))
-    )
-
-
-def _require_names(value: Mapping[str, Any], own: Collection[str], where: str) -> None:
-    """Raise the error of arguments or outputs under other names than a form's own."""
-    other = [key for key in value if key not in own and _OTHER_NAMES.fullmatch(bare(key))]
-    if other:
-        raise malformed(where, f"a call or a result with {other[0]!r}")
+    logged = _json({"error": error} if alone else _flagged(value, output))
+    return Called(name, arguments, logged=logged)
 
 
 def _arguments(value: Mapping[str, Any], beside: Collection[str], where: str) -> Any:
@@ -253,7 +244,8 @@ def _message(message: Mapping[str, Any], where: str) -> Iterator[Event]:
     first = list(_blocks(blocks, where, listed))
     if listed or any(isinstance(each, Called) for each in first):
         yield Turn()
-        outputs = [key for key in message if key != "content" and _is_output(key, message[key])]
+        said = [key for key in message if message[key] not in (None, "", [], {})]
+        outputs = [key for key in said if key != "content" and _is_of_call(key)]
         if outputs:
             raise malformed(where, f"a message of calls with {outputs[0]!r} beside them")
     # What is not read may repeat a call of the list.
@@ -264,9 +256,9 @@ def _message(message: Mapping[str, Any], where: str) -> Iterator[Event]:
     yield from unread_in({key: message[key] for key in message if key not in read})
 
 
-def _is_output(key: Any, value: Any) -> bool:
-    """Whether a field of a message is named as an output is, and holds something."""
-    return value not in (None, "", [], {}) and _OTHER_NAMES.fullmatch(bare(key)) is not None
+def _is_of_call(key: str) -> bool:
+    """Whether a field is named as arguments or outputs are."""
+    return _OTHER_NAMES.fullmatch(bare(key)) is not None
 
 
 def _is_part(block: Any) -> bool:
@@ -308,24 +300,18 @@ def _tool_calls(message: Mapping[str, Any], where: str) -> Iterator[Called]:
 
 
 def _tool_call(call: Any, where: str) -> Called:
-    function = call.get("function") if isinstance(call, Mapping) else None
-    if isinstance(function, Mapping):
-        _require_notes(call, {"function", "extra_content", *_BESIDE}, where)
-        return _function(function, _text(call.get("id")), where)
-    kind = call.get("type") if isinstance(call, Mapping) else ""
-    if kind not in (None, "function", "tool_call"):
-        raise malformed(where, f"the tool call {json.dumps(call)}"[:120])
-    if isinstance(function, str):  # inspect_ai
-        beside = {"function", "parse_error", "view"}
-        return Called(
-            function,
-            _arguments(call, beside, where),
-            _text(call.get("id")),
-            problem=_NO_JSON if call.get("parse_error") else None,
-        )
-    if "name" not in call:
-        raise malformed(where, f"the tool call {json.dumps(call)}"[:120])
-    return _function(call, _text(call.get("id")), where)
+    identifier = _text(call.get("id")) if isinstance(call, Mapping) else None
+    match call:
+        case {"function": {} as function}:
+            _require_notes(call, {"function", "extra_content", *_BESIDE}, where)
+            return _function(function, identifier, where)
+        case {"type": kind} if kind not in (None, "function", "tool_call"):
+            raise malformed(where, f"the tool call {json.dumps(call)}"[:120])
+        case {"function": str(function)}:  # inspect_ai
+            arguments = _arguments(call, {"function", "parse_error", "view"}, where)
+            problem = _NO_JSON if call.get("parse_error") else None
+            return Called(function, arguments, identifier, problem=problem)
+    return _function(call, identifier, where)
 
 
 def _function(function: Any, identifier: str | None, where: str) -> Called:
@@ -352,7 +338,9 @@ def _blocks(blocks: Iterable[Any], where: str, listed: Iterable[Called] = ()) ->
                         where, f"a block with a call of {name!r:.80} that the list of calls has not"
                     )
             case {"type": "tool_result" | "mcp_tool_result", "tool_use_id": identifier}:
-                _require_names(block, {"content"}, where)
+                other = [key for key in block if key != "content" and _is_of_call(key)]
+                if other:
+                    raise malformed(where, f"a call or a result with {other[0]!r}")
                 yield Answered(str(identifier), _flagged(block, block.get("content")))
             case str(text) | {"text": str(text)} if not _is_part(block):
                 yield Said(text)
@@ -380,16 +368,10 @@ def _parts(parts: Iterable[Any], where: str) -> Iterator[Event]:
                 calls.append(Called(name, _arguments(part, beside, where), _text(identifier)))
             case {"part_kind": "tool-return", "tool_call_id": identifier, "content": output}:
                 others.append(Answered(_text(identifier), _flagged(part, output)))
-            case {
-                "part_kind": "retry-prompt",
-                "tool_name": str(),
-                "tool_call_id": identifier,
-                "content": reason,
-            }:
-                failed = _flagged(
-                    {"isError": True}, reason if isinstance(reason, str) else json.dumps(reason)
-                )
-                others.append(Answered(_text(identifier), failed))
+            case {"part_kind": "retry-prompt", "tool_name": str(), "tool_call_id": _, "content": _}:
+                reason, identifier = part["content"], _text(part["tool_call_id"])
+                text = reason if isinstance(reason, str) else json.dumps(reason)
+                others.append(Answered(identifier, _flagged({"isError": True}, text)))
             case {"part_kind": "retry-prompt" | "text" | "user-prompt" | "system-prompt"}:
                 content = part.get("content")
                 texts = content if isinstance(content, list) else [content]
