@@ -219,7 +219,7 @@ class _Guard:
         self._step: Any = self._own.get("step")
         self._begin: Callable[[object], None] = _nothing
         if isinstance(environment, CallEnvironment):
-            watch = Watch(environment, environment.step)
+            watch = Watch(environment)
             self._step, self._begin = watch.step, watch.begin
         self._timeout_s = call_timeout(environment)
         self._episode = ""

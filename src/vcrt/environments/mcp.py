@@ -8,9 +8,7 @@ put back, and which calls there are (see :mod:`vcrt.environments.tool_calls`).
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,7 +19,8 @@ from pathlib import Path
 from shutil import copytree
 from typing import Any, ClassVar, TypeAlias
 
-from vcrt.environments.confinement import Bounds, Report, started_by
+from vcrt.environments.bounded_processes import empty_environment, protections_by
+from vcrt.environments.confinement import Bounds
 from vcrt.environments.contract import CrossCheck, Episode, Guards, ReplayRequest, Versions
 from vcrt.environments.folder_states import (
     Tree,
@@ -41,8 +40,9 @@ from vcrt.printable import counted
 EVERY_TOOL = "*"
 #: Beginnings that are kept as values.
 _BEGINNINGS = 16
-_INHERITED = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _FILE_BYTES, _OPEN_FILES = 1 << 30, 4096
+#: What is in force of such bounds.
+_protections = cache(protections_by)
 #: A call as states keep it: name and arguments.
 _Call: TypeAlias = tuple[str, Mapping[str, Json]]
 
@@ -258,7 +258,7 @@ class McpEnvironment(CallEnvironment[ServerState]):
 
     def guards(self) -> Guards:
         """What confines the server on this system."""
-        report = _protections(self._description(self._host.place()).bounds.text())
+        report = _protections(self._description(self._host.place()).bounds)
         return Guards(in_force=report.in_force, absent=report.absent)
 
     def close(self) -> None:
@@ -384,15 +384,15 @@ class McpEnvironment(CallEnvironment[ServerState]):
         return _with_texts(value, {self.root: str(self._host.place().state)})
 
     def _description(self, place: Workplace) -> Description:
-        variables = {name: os.environ[name] for name in (*_INHERITED, *MARKS) if name in os.environ}
-        variables |= {"LANG": "C.UTF-8", "TZ": "UTC"}
+        variables = empty_environment() | {"LANG": "C.UTF-8", "TZ": "UTC"}
+        variables |= {name: os.environ[name] for name in ("PATH", *MARKS) if name in os.environ}
         variables |= {"HOME": str(place.path / "home"), "TMPDIR": str(place.path / "tmp")}
         variables |= self._placed(dict(self.env))
         bounds = Bounds(
             address_space=None,
             cpu_seconds=None,
-            readable=self.readable,
-            programs=self.readable,
+            readable=tuple(self.readable),
+            programs=tuple(self.readable),
             file_bytes=_FILE_BYTES,
             open_files=_OPEN_FILES,
             writable=(*(str(place.path / name) for name in ("state", "home", "tmp")), "/dev/null"),
@@ -484,18 +484,3 @@ def _digest(template: Path) -> str:
     if template.is_dir():
         return sha256_hex(canonical_tree(read_tree(template)))
     return file_digest(template)
-
-
-@cache
-def _protections(bounds: str) -> Report:
-    """What is in force of such bounds: a process is started and confines itself."""
-    try:
-        answer = subprocess.run(
-            started_by("vcrt.environments.confinement", bounds),
-            capture_output=True,
-            check=True,
-            timeout=60,
-        )
-        return Report(**json.loads(answer.stdout))
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
-        return Report(in_force={}, absent={"everything": f"{type(error).__name__}: {error}"})

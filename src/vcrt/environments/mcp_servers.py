@@ -21,7 +21,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from vcrt.environments.confinement import Bounds, started_by
+from vcrt.environments.bounded_processes import confined
+from vcrt.environments.confinement import Bounds
 from vcrt.errors import UnavailableError, VcrtError, VerifierFailure
 from vcrt.hashing import Json, json_digest
 from vcrt.process_marks import SERVER_MARK, WORKERS_MARK
@@ -249,10 +250,7 @@ def _parameters(description: Description, place: Path, mark: str) -> Any:
             found="no such program on PATH",
             remedy="install the server, or mend `command` or PATH",
         )
-    bounds = description.bounds.text()
-    launcher = started_by(
-        "vcrt.environments.confinement", bounds, program, *description.command[1:]
-    )
+    launcher = confined([program, *description.command[1:]], description.bounds)
     variables = {**description.variables, SERVER_MARK: mark}
     return StdioServerParameters(
         command=launcher[0], args=launcher[1:], env=variables, cwd=place / "state"

@@ -28,7 +28,6 @@ import threading
 import time
 import warnings
 from collections.abc import (
-    Callable,
     Collection,
     Iterator,
     Mapping,
@@ -78,10 +77,9 @@ class Watch:
     of once, with what takes the longest.
     """
 
-    def __init__(
-        self, environment: CallEnvironment[Any], step: Callable[[Any, Operation], Transition[Any]]
-    ) -> None:
-        self.environment, self._step = environment, step
+    def __init__(self, environment: CallEnvironment[Any]) -> None:
+        # The environment's own, in whose place a guard may stand later.
+        self.environment, self._step = environment, environment.step
         kind = type(environment)
         self._looks = not needs_no_look(kind.call.__module__ or "")
         self._restores = kind.restore is not CallEnvironment.restore
