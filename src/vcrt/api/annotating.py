@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from vcrt.api.logs import lift_log
+from vcrt.api.logs import LiftedLog, lift_log
 from vcrt.certification.annotations import Annotations, Evidence
 from vcrt.certification.certificates import UncertifiedError
 from vcrt.certification.episodes import Exclusion
@@ -89,7 +89,15 @@ def annotate(
         name = _only_environment(datasets) if known is None else known.name
         found = _of_datasets(datasets, name)
         if logs and factory is not None:
-            _add_logs(found, logs, factory, window, redact, jobs, progress)
+            lifted = lift_log(
+                logs,
+                environment=factory,
+                window=window,
+                redact=redact,
+                jobs=jobs,
+                progress=progress,
+            )
+            _add_calls(found, lifted)
         if known is None:
             known, undeclared = _look_if_there(name)
     else:
@@ -177,8 +185,8 @@ def _only_environment(datasets: Sequence[Dataset]) -> str:
 
 def _of_datasets(datasets: Sequence[Dataset], name: str) -> Evidence:
     found = Evidence()
-    versions = [dataset.manifest.versions.get(name) for dataset in datasets]
-    for dataset, version in zip(datasets, versions, strict=True):
+    for dataset in datasets:
+        version, first = (each.manifest.versions.get(name) for each in (dataset, datasets[0]))
         if version is None:
             raise DatasetError(
                 f"a dataset without environment {name!r}",
@@ -186,12 +194,12 @@ def _of_datasets(datasets: Sequence[Dataset], name: str) -> Evidence:
                 found=", ".join(dataset.environments),
                 expected=name,
             )
-        if version != versions[0]:
+        if version != first:
             raise DatasetError(
                 "datasets of two versions of one environment",
                 where=f"{datasets[0].path} and {dataset.path}",
                 found=f"{version}",
-                expected=f"{versions[0]}",
+                expected=f"{first}",
                 remedy="annotate them one by one, or certify them again",
             )
         for row in read_audit(dataset, name):
@@ -200,18 +208,7 @@ def _of_datasets(datasets: Sequence[Dataset], name: str) -> Evidence:
     return found
 
 
-def _add_logs(
-    found: Evidence,
-    logs: Sequence[str | Path],
-    factory: EnvironmentFactory,
-    window: int | None,
-    redact: bool,
-    jobs: int | None,
-    progress: Progress,
-) -> None:
-    lifted = lift_log(
-        logs, environment=factory, window=window, redact=redact, jobs=jobs, progress=progress
-    )
+def _add_calls(found: Evidence, lifted: LiftedLog) -> None:
     found.missing += lifted.left_out
     for calls in lifted.calls:
         if isinstance(calls.outcome, Exclusion) and calls.outcome.kind in _VAIN:
@@ -236,10 +233,8 @@ def _of_samples(
         for start in range(0, len(seeds), _AT_A_TIME)
     ]
     task = progress.task(f"replay {name}", len(seeds) * len(schemas), "episodes")
-    found = Evidence()
-    results = in_fresh_processes(
-        partial(_replayed, factory), work, jobs=num_jobs(jobs), error=VerifierFailure
-    )
+    found, replay = Evidence(), partial(_replayed, factory)
+    results = in_fresh_processes(replay, work, jobs=num_jobs(jobs), error=VerifierFailure)
     for (_, some), replays in zip(work, results, strict=True):
         for once, problem in replays:
             if problem is None:

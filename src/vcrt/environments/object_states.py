@@ -17,6 +17,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import groupby
 from json.encoder import encode_basestring
@@ -140,9 +141,9 @@ def _form(state: object, ignored: frozenset[str], key_order: bool, set_order: bo
             if not writer.tied:
                 return form
             # Members that look alike are told apart by who else refers to them; those that are not, by nothing.
+            known = writer.references
             again = [
-                StateWriter(ignored, key_order, set_order, references=writer.references, last=last)
-                for last in (False, True)
+                StateWriter(ignored, key_order, set_order, known, last) for last in (False, True)
             ]
             forms = [each.form(state, None) for each in again]
     except RecursionError as error:
@@ -169,33 +170,26 @@ def _written(form: Json) -> bytes:
         return json_text(form).encode("utf-8", "surrogatepass")
 
 
+@dataclass(eq=False)
 class StateWriter:
     """Numbers objects as it meets them, so that a second reference to one is told from an equal object.
 
     ``tied`` is the place of the first set, or mapping, of which members look alike in all that they hold. Where
-    ``references`` are given (from where each object was referred to again), they order such members; ``last`` orders
-    those that are alike then, too, the other way round.
+    ``known_references`` are given (from where each object was referred to again), they order such members; ``last``
+    orders those that are alike then, too, the other way round.
     """
 
-    def __init__(
-        self,
-        ignored: frozenset[str],
-        key_order: bool,
-        set_order: bool = False,
-        *,
-        references: Mapping[int, list[str]] | None = None,
-        last: bool = False,
-    ) -> None:
-        self.ignored = ignored
-        self.key_order = key_order
-        self.set_order = set_order
-        self.met: dict[int, int] = {}
-        # Numbers are those of living objects alone: what is made on the way is kept until the end.
-        self.kept: list[object] = []
-        self.owners: dict[int, object] = {}
-        self.tied: str | None = None
-        self.references: dict[int, list[str]] = {}
-        self.known_references, self.last = references, last
+    ignored: frozenset[str]
+    key_order: bool
+    set_order: bool = False
+    known_references: Mapping[int, list[str]] = field(default_factory=dict)
+    last: bool = False
+    met: dict[int, int] = field(default_factory=dict)
+    #: Numbers are those of living objects alone: what is made on the way is kept until the end.
+    kept: list[object] = field(default_factory=list)
+    owners: dict[int, object] = field(default_factory=dict)
+    tied: str | None = None
+    references: dict[int, list[str]] = field(default_factory=dict)
 
     def form(self, value: Any, where: Place) -> Json:
         """The JSON form of a value; ``where`` is how one comes to it from the state."""
@@ -349,7 +343,7 @@ class StateWriter:
         try:
             text = json_text([self.form(*each) for each in values])
         finally:
-            known = self.known_references or {}
+            known = self.known_references
             marks: Json = [
                 [number - checkpoint, sorted(known[each])]
                 for each, number in self.met.items()
