@@ -26,22 +26,10 @@ Value = TypeVar("Value")
 _DEEP = 12_000
 
 _VALUES = frozenset(
-    {
-        type(None),
-        bool,
-        int,
-        float,
-        complex,
-        str,
-        bytes,
-        date,
-        datetime,
-        time,
-        timedelta,
-        Decimal,
-        type,
-        FixedClock,
-    }
+    (
+        *(type(None), bool, int, float, complex, str, bytes, type),
+        *(date, datetime, time, timedelta, Decimal, FixedClock),
+    )
 )
 
 
@@ -119,14 +107,19 @@ def _copy_attributes(value: Any, made: Any, memo: dict[int, Any], by_attributes:
 
 
 @lru_cache(maxsize=1024)
+def has_protocol(kind: Any) -> bool:
+    """Whether a class says itself what its objects are rebuilt with."""
+    protocol = ("__reduce__", "__reduce_ex__", "__getstate__")
+    own = any(getattr(kind, name, None) is not getattr(object, name, None) for name in protocol)
+    return own or kind in copyreg.dispatch_table
+
+
+@lru_cache(maxsize=1024)
 def _is_plain(kind: Any) -> bool:
     """Whether objects of a class are their attributes, and nothing says that they are copied in another way."""
-    protocol = ("__reduce__", "__reduce_ex__", "__getstate__", "__new__")
-    if (
-        any(getattr(kind, name, None) is not getattr(object, name, None) for name in protocol)
-        or any(hasattr(kind, name) for name in ("__deepcopy__", "__setstate__"))
-        or kind in copyreg.dispatch_table
-    ):
+    if has_protocol(kind) or kind.__new__ is not object.__new__:
+        return False
+    if hasattr(kind, "__deepcopy__") or hasattr(kind, "__setstate__"):
         return False
     try:
         object.__new__(kind).__reduce_ex__(4)

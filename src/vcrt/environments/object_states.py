@@ -12,7 +12,6 @@ protocol), which is refused by its place, never passed over.
 
 from __future__ import annotations
 
-import copyreg
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -35,7 +34,7 @@ from vcrt.environments.code_identity import (
     name_of,
     sets_variables,
 )
-from vcrt.environments.object_copies import deeply, own_slots
+from vcrt.environments.object_copies import deeply, has_protocol, own_slots
 from vcrt.environments.object_forms import (
     LONG,
     Place,
@@ -250,7 +249,7 @@ class StateWriter:
             try:
                 forms[name] = self.form(found[name], (where, ".{}", name))
             except MalformedInputError as error:
-                if not _has_protocol(kind):
+                if not has_protocol(kind):
                     raise
                 self._forget(checkpoint)
                 left_out = left_out or error
@@ -262,13 +261,13 @@ class StateWriter:
         return forms
 
     def _class(self, kind: Any, where: Place) -> Json:
-        """What a class that no module has under its name does: its bases, and the code of its functions."""
+        """A class: its name if a module has it, else what it does, which is its bases and the code of its functions."""
+        if is_found(kind):
+            return name_of(kind)
         if id(kind) in self.met:
             return {"again": self.met[id(kind)]}
         self.met[id(kind)] = len(self.met)
-        bases = [
-            name_of(each) if is_found(each) else self._class(each, where) for each in kind.__bases__
-        ]
+        bases = [self._class(each, where) for each in kind.__bases__]
         body = {
             name: self._code(each, (where, " (class, {})", name))
             for name, each in sorted(vars(kind).items())
@@ -279,6 +278,8 @@ class StateWriter:
 
     def _code(self, value: Any, where: Place) -> Json:
         """What stands in the body of a class: code, values, and of what C has made for it the kind alone."""
+        if type(value) in MADE_BY_C:
+            return name_of(type(value))
         inner = [value]
         if isinstance(value, property):
             inner = [value.fget, value.fset, value.fdel]
@@ -286,15 +287,13 @@ class StateWriter:
             inner = [value.__func__]
         elif isinstance(value, cached_property):
             inner = [value.func]
-        if type(value) in MADE_BY_C:
-            return name_of(type(value))
         return [self._part_of_class(each, where) for each in inner]
 
     def _part_of_class(self, value: Any, where: Place) -> Json:
         if isinstance(value, FunctionType):
             return self.function(value, where, of_class=True)
         if isinstance(value, type):
-            return name_of(value) if is_found(value) else self._class(value, where)
+            return self._class(value, where)
         return self.form(value, where)
 
     def function(self, value: FunctionType, where: Place, *, of_class: bool = False) -> Json:
@@ -320,7 +319,7 @@ class StateWriter:
         for cell in value.__closure__ or ():
             inner = cell.cell_contents if cell != _EMPTY else None
             if isinstance(inner, type):  # such as the class that `super()` means
-                held.append(name_of(inner) if is_found(inner) else self._class(inner, where))
+                held.append(self._class(inner, where))
             elif is_fixed(inner) and of_class and not sets_variables(value.__code__):
                 held.append(self.form(inner, where))
             elif not isinstance(inner, FunctionType) or not is_found(inner):
@@ -435,11 +434,3 @@ def _text(key: Any) -> str | None:
 @lru_cache(maxsize=1024)
 def _class_digest(kind: Any) -> str:
     return digest_of(kind)
-
-
-@lru_cache(maxsize=1024)
-def _has_protocol(kind: Any) -> bool:
-    """Whether a class says itself what its objects are rebuilt with."""
-    protocol = ("__reduce__", "__reduce_ex__", "__getstate__")
-    own = any(getattr(kind, name, None) is not getattr(object, name, None) for name in protocol)
-    return own or kind in copyreg.dispatch_table
