@@ -85,10 +85,8 @@ def update_points(contents: ReportContents) -> tuple[UpdatePoint, ...]:
     for run in contents.runs:
         scored = {0: contents.frozen_of(run), **run.checkpoints, run.last_update: run}
         for update, score in scored.items():
-            for kind, values in (
-                (HELD_OUT, score.held_out_passes),
-                (SOURCE, score.retention_passes),
-            ):
+            kinds = {HELD_OUT: score.held_out_passes, SOURCE: score.retention_passes}
+            for kind, values in kinds.items():
                 by_fold = passes.setdefault((run.method, update, kind), {})
                 by_fold.setdefault(run.held_out, {})[run.seed] = values
     return tuple(

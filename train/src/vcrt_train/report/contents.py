@@ -150,11 +150,9 @@ def _check_items(run: RunReport, frozen: Mapping[str, FoldScore]) -> None:
     where = f"run {run.name}"
     if run.held_out not in frozen:
         raise VcrtError("the frozen backbone was not scored on a fold", where=where)
+    kinds = {"held-out items": "held_out_passes", "retention items": "retention_passes"}
     for score in (run, *run.checkpoints.values()):
-        for what, name in (
-            ("held-out items", "held_out_passes"),
-            ("retention items", "retention_passes"),
-        ):
+        for what, name in kinds.items():
             passes, expected = getattr(score, name), getattr(frozen[run.held_out], name)
             if passes.ndim != 1 or passes.size == 0 or passes.shape != expected.shape:
                 raise VcrtError(

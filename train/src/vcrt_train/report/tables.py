@@ -120,13 +120,8 @@ def run_table(analysis: Analysis) -> Table:
         name="runs",
         title="Single runs",
         columns=(
-            "Method",
-            "Held out",
-            "Seed",
-            "Pass rate (%)",
-            OVER_ITEMS,
-            "Source retention (points)",
-            f"Retention, {OVER_ITEMS}",
+            *("Method", "Held out", "Seed", "Pass rate (%)", OVER_ITEMS),
+            *("Source retention (points)", f"Retention, {OVER_ITEMS}"),
         ),
         rows=rows,
         note="Intervals are over items, for exactly this run.",
@@ -152,14 +147,8 @@ def retention_table(analysis: Analysis) -> Table:
         name="retention",
         title="Source retention: change on source items not trained on (points)",
         columns=(
-            "Method",
-            "Held out",
-            "Items",
-            "Frozen (%)",
-            "Change",
-            *INTERVALS,
-            "Worst run",
-            "Guardrail",
+            *("Method", "Held out", "Items", "Frozen (%)", "Change", *INTERVALS),
+            *("Worst run", "Guardrail"),
         ),
         rows=rows,
         note=(
@@ -346,7 +335,7 @@ def _rates(sets: Mapping[str, Analysis]) -> Table:
         note=(
             f"The same runs, trained on {steps_text(own.dataset)} steps, on each test set's items of the "
             f"held-out environment: {_sizes(sets)}. Nothing was trained on them; {OWN!r} is the plan's own dataset. "
-            f"{TWO_INTERVALS}{_sampled(own)}{_openings(own)}"
+            f"{TWO_INTERVALS}{_weaknesses(own)}"
         ),
     )
 
@@ -383,21 +372,13 @@ def _sizes(sets: Mapping[str, Analysis]) -> str:
     return listed([f"{counted_range(of, 'item')} a fold of {name}" for name, of in numbers.items()])
 
 
-def _sampled(contents: ReportContents) -> str:
-    """Says of which test sets the evidence is no replay of every reachable context; nothing if of none."""
-    found = [
-        name for name, scores in contents.also_test.items() if is_sampled(scores.dataset["counts"])
-    ]
-    if not found:
-        return ""
-    return f" The evidence of {listed(found)} is sampled, not complete; each greedy order was replayed."
-
-
-def _openings(contents: ReportContents) -> str:
-    """Says which test sets other plans had opened; nothing if none."""
-    opened = [
-        f"{name} by {counted(scores.opened_by_others, 'other plan')}"
-        for name, scores in contents.also_test.items()
-        if scores.opened_by_others
-    ]
-    return f" Opened before: {listed(opened)}." if opened else ""
+def _weaknesses(contents: ReportContents) -> str:
+    """Says of which test sets the evidence is sampled, and which other plans had opened; nothing if of none."""
+    sets, text = contents.also_test, ""
+    if sampled := [name for name, of in sets.items() if is_sampled(of.dataset["counts"])]:
+        text += f" The evidence of {listed(sampled)} is sampled, not complete; each greedy order was replayed."
+    opened = {name: of.opened_by_others for name, of in sets.items() if of.opened_by_others}
+    if opened:
+        by = [f"{name} by {counted(number, 'other plan')}" for name, number in opened.items()]
+        text += f" Opened before: {listed(by)}."
+    return text
