@@ -82,31 +82,27 @@ def orbit_rows(samples: Sequence[Sample]) -> OrbitRows:
     """The rows that stand for the samples; each member of an orbit once in its group, however often it was drawn."""
     known: dict[Hashable, int] = {}
     place: dict[tuple[int, TokenIds], int] = {}
-    sources: list[int] = []
-    completions: list[TokenIds] = []
+    #: The source, the completion and the event of each row.
+    rows: list[tuple[int, TokenIds, int]] = []
     drawn: list[int] = []
-    events: list[int] = []
     event_of_sample: list[int] = []
     for number, sample in enumerate(samples):
         members = (sample.completion,) if sample.orbit is None else sample.orbit
         key = number if sample.orbit is None else (sample.group, frozenset(sample.orbit))
-        is_new = key not in known
         event = known.setdefault(key, len(known))
         event_of_sample.append(event)
-        if is_new:
-            for member in members:
-                place[event, member] = len(events)
-                sources.append(number)
-                completions.append(member)
+        for member in members:
+            if (event, member) not in place:
+                place[event, member] = len(rows)
+                rows.append((number, member, event))
                 drawn.append(-1)
-                events.append(event)
         row = place[event, sample.completion]
         drawn[row] = number if drawn[row] < 0 else drawn[row]
     return OrbitRows(
-        sources=tuple(sources),
-        completions=tuple(completions),
+        sources=tuple(source for source, _, _ in rows),
+        completions=tuple(completion for _, completion, _ in rows),
         drawn=tuple(drawn),
-        events=tuple(events),
+        events=tuple(event for _, _, event in rows),
         event_of_sample=tuple(event_of_sample),
     )
 
