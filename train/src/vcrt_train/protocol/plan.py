@@ -13,7 +13,7 @@ from typing import Any
 
 from vcrt.documents import is_plain_name, read_limited, strict_json
 from vcrt.errors import RunError, UnknownNameError
-from vcrt.forms import ClosedModel, in_a_line
+from vcrt.forms import ClosedModel
 from vcrt.hashing import Json, json_digest
 from vcrt.limits import MAX_ENUMERATED
 from vcrt.printable import printable
@@ -23,7 +23,7 @@ from vcrt.storage import write_file
 from vcrt_train.config import RunConfig
 from vcrt_train.policy.model_provenance import ModelProvenance
 from vcrt_train.policy.reference import BackboneReference
-from vcrt_train.protocol.search import RANGES, SearchCheck
+from vcrt_train.protocol.search import RANGES, SearchCheck, changed, unreadable
 
 FORMAT = "vcrt-plan/8"
 PLAN_FILE = "plan.json"
@@ -288,29 +288,14 @@ def read_plan(path: Path) -> Plan:
     except RunError:
         raise
     except (ValueError, KeyError, TypeError) as error:
-        raise _unreadable(path, error, remedy) from error
+        raise unreadable("plan", path, error, remedy) from error
     if plan_hash != sealed:
-        raise RunError(
-            "the plan was changed after it was made",
-            where=str(path),
-            found=f"hash {plan_hash}",
-            expected=f"hash {sealed!s:.80}",
-            remedy=remedy,
-        )
+        raise changed("plan", path, f"hash {plan_hash}", f"hash {sealed!s:.80}", remedy)
     try:
         _require_possible(plan)
     except (ValueError, KeyError, TypeError, ArithmeticError) as error:
-        raise _unreadable(path, error, remedy) from error
+        raise unreadable("plan", path, error, remedy) from error
     return plan
-
-
-def _unreadable(path: Path, error: Exception, remedy: str) -> RunError:
-    return RunError(
-        "the plan cannot be read",
-        where=str(path),
-        found=f"{type(error).__name__}: {in_a_line(error)[:300]}",
-        remedy=remedy,
-    )
 
 
 def _require_possible(plan: Plan) -> None:

@@ -284,22 +284,32 @@ def read_search(path: Path) -> Search:
         search, sealed = Search.model_validate(value["search"]), value["digest"]
         digest = search.digest
     except (ValueError, KeyError, TypeError) as error:
-        raise RunError(
-            "the search cannot be read",
-            where=str(path),
-            found=f"{type(error).__name__}: {in_a_line(error)[:300]}",
-            remedy=remedy,
-        ) from error
+        raise unreadable("search", path, error, remedy) from error
     if digest != sealed:
-        raise RunError(
-            "the search was changed after it was made",
-            where=str(path),
-            found=f"digest {digest}",
-            expected=f"digest {sealed!s:.80}",
-            remedy=remedy,
-        )
+        raise changed("search", path, f"digest {digest}", f"digest {sealed!s:.80}", remedy)
     _require_complete(search, path)
     return search
+
+
+def unreadable(what: str, path: Path, error: Exception, remedy: str) -> RunError:
+    """The error for a search or a plan that does not have the form of one."""
+    return RunError(
+        f"the {what} cannot be read",
+        where=str(path),
+        found=f"{type(error).__name__}: {in_a_line(error)[:300]}",
+        remedy=remedy,
+    )
+
+
+def changed(what: str, path: Path, found: str, expected: str, remedy: str) -> RunError:
+    """The error for a search or a plan that has not the hash that it was made with."""
+    return RunError(
+        f"the {what} was changed after it was made",
+        where=str(path),
+        found=found,
+        expected=expected,
+        remedy=remedy,
+    )
 
 
 def _require_complete(search: Search, path: Path) -> None:
