@@ -15,12 +15,12 @@ from rich.console import Console
 
 import toy_environment as toy
 from vcrt.api.certifying import verify_certificate
-from vcrt.api.datasets import show
+from vcrt.api.datasets import Shown, show
 from vcrt.certification.certificates import ExclusionKind
 from vcrt.certification.config import sampled
 from vcrt.certification.episodes import PAPER_PRESET
 from vcrt.certification.evidence import episode_from_json
-from vcrt.cli.certificate_view import View, print_view, say_shown
+from vcrt.cli.certificate_view import say_shown
 from vcrt.cli.verify import check_lines
 from vcrt.datasets.examination import examine
 from vcrt.datasets.freezing import make_dataset
@@ -150,7 +150,7 @@ def real_document(name):
 def viewed(outcome, environment, width=100):
     """What is printed of what was examined before."""
     console = Console(file=io.StringIO(), width=width)
-    print_view(console, View(examined=outcome, describe=environment.describe, origin="now"))
+    say_shown(console, Shown(examined=outcome, origin="now", factory=type(environment)))
     return console.file.getvalue()
 
 

@@ -7,8 +7,7 @@ everywhere in vcrt's files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from rich import box
@@ -31,7 +30,7 @@ from vcrt.certification.long_episodes import PairContexts
 from vcrt.certification.probes import in_brief
 from vcrt.certification.replay_tree import EpisodeReplays, ReplayTree
 from vcrt.cli.options import plain_console
-from vcrt.datasets.examination import Examined
+from vcrt.datasets.examination import Describe, Examined
 from vcrt.environments.contract import CrossCheck, Operation
 from vcrt.errors import VcrtError
 from vcrt.hashing import Json, canonical_json
@@ -73,18 +72,6 @@ _MEANINGS: dict[Verdict, str] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class View:
-    """What is shown, how its environment describes a step, and where the evidence comes from."""
-
-    examined: Examined
-    describe: Callable[[Operation], str]
-    origin: str
-    only_pair: tuple[int, int] | None = None
-    #: Steps, relations and counts of orders alone.
-    brief: bool = False
-
-
 def print_shown(
     shown: Shown,
     *,
@@ -112,69 +99,61 @@ def print_shown(
 def say_shown(
     console: Console, shown: Shown, *, pair: tuple[int, int] | None = None, brief: bool = False
 ) -> None:
-    """Print an episode, one ``pair`` of it, or what is ``brief``; raises :class:`VcrtError` for no such pair."""
-    num_operations = shown.examined.evidence.episode.num_operations
+    """Print an episode, its steps and one ``pair``, or what is ``brief``; raises :class:`VcrtError` for no such pair.
+
+    What is brief are steps, relations and counts of orders.
+    """
+    examined = shown.examined
+    episode, replays = examined.evidence.episode, examined.evidence.replays
+    num_operations = episode.num_operations
     if pair is not None and not 0 <= min(pair) < max(pair) < num_operations:
         raise VcrtError(
             "no such pair",
             found=f"--pair {pair[0]} {pair[1]}",
             expected=f"two different steps from 0 to {num_operations - 1}",
         )
-    view = View(
-        examined=shown.examined,
-        describe=shown.describe(),
-        origin=shown.origin,
-        only_pair=None if pair is None else (min(pair), max(pair)),
-        brief=brief,
-    )
-    print_view(console, view)
-    if brief:
-        more = "--full: the initial state, every order, and every pair in every context; --pair A B: one pair"
-        console.print(f"\n{more}", style="dim", highlight=False, markup=False)
-
-
-def print_view(console: Console, view: View) -> None:
-    """Print everything, or, for ``only_pair``, the steps and that pair."""
-    examined = view.examined
-    _print_head(console, view)
+    describe = shown.describe()
+    _print_head(console, shown, brief=brief)
     _heading(console, "Steps, in reference order")
-    console.print(_steps_table(view))
-    if view.only_pair is None:
+    console.print(_steps_table(episode.operations, describe))
+    if pair is None:
         if isinstance(examined.outcome, CertifiedEpisode):
             _heading(console, "Relations")
             for line in relation_lines(examined.outcome):
                 console.print(_text(f"  {line}"))
-        _print_orders(console, view)
-    if view.brief:
+        _print_orders(console, examined, brief=brief)
+    if brief:
+        more = "--full: the initial state, every order, and every pair in every context; --pair A B: one pair"
+        console.print(f"\n{more}", style="dim", highlight=False, markup=False)
         return
+    only_pair = None if pair is None else (min(pair), max(pair))
     certifies = (
         "" if isinstance(examined.outcome, CertifiedEpisode) else "; all this certifies nothing"
     )
-    replays = examined.evidence.replays
     if not replays.exhaustive:
-        _print_long_pairs(console, view, replays.tree, certifies)
+        _print_long_pairs(console, examined, only_pair, replays.tree, certifies)
     else:
         contexts = "each in every context that an accepted sequence reaches"
         _heading(console, f"Pairs, {contexts}{certifies}")
-        _print_pairs(console, view, replays)
+        _print_pairs(console, examined, only_pair, replays)
 
 
-def _print_orders(console: Console, view: View) -> None:
-    evidence = view.examined.evidence.replays
+def _print_orders(console: Console, examined: Examined, *, brief: bool) -> None:
+    evidence = examined.evidence.replays
     if not evidence.exhaustive:
         _heading(console, f"Evidence, {counted(len(evidence.tree), 'sequence')} replayed")
-        for line in evidence_lines(view.examined.outcome, evidence.tree):
+        for line in evidence_lines(examined.outcome, evidence.tree):
             console.print(_indented(line, 2))
         return
     _heading(console, f"Orders, {len(evidence.replays)} replayed")
     for title, orders in order_groups(evidence.replays):
         console.print(_indented(title, 2))
-        if not view.brief:
+        if not brief:
             console.print(_indented(" ".join(map(order_text, orders)), 4))
 
 
-def _print_head(console: Console, view: View) -> None:
-    examined = view.examined
+def _print_head(console: Console, shown: Shown, *, brief: bool) -> None:
+    examined = shown.examined
     episode, versions = examined.evidence.episode, examined.versions
     console.print(_text(episode.episode_id, "bold"))
     rows = [("outcome", _outcome_text(examined))]
@@ -182,7 +161,7 @@ def _print_head(console: Console, view: View) -> None:
         rows.append(("found", examined.outcome.detail))
     libraries = [f"{name} {_short_version(value)}" for name, value in versions.libraries.items()]
     rows += [
-        ("evidence", view.origin),
+        ("evidence", shown.origin),
         ("environment", f"{episode.environment}, schema {episode.schema}"),
         ("source", episode.provenance.source),
         ("generator", f"{episode.provenance.generator}, seed {episode.provenance.seed}"),
@@ -191,7 +170,7 @@ def _print_head(console: Console, view: View) -> None:
         ("versions", f"adapter {versions.adapter}, canonicalizer {versions.canonicalizer}"),
         ("libraries", ", ".join(libraries) or "none"),
     ]
-    if view.brief:
+    if brief:
         opinions = examined.evidence.cross_checks
         agreed = f"{sum(c.agreed for c in opinions)} of {sum(c.checked for c in opinions)} agree"
         rows = [row for row in rows if row[0] in ("outcome", "found", "evidence", "verifier")]
@@ -240,18 +219,24 @@ def _value_lines(initial: Json) -> list[str]:
     return lines
 
 
-def _steps_table(view: View) -> Table:
+def _steps_table(operations: Sequence[Operation], describe: Describe) -> Table:
     grid = _grid()
-    for index, operation in enumerate(view.examined.evidence.episode.operations):
-        native = view.describe(operation).removeprefix(f"{operation.signature}: ")
+    for index, operation in enumerate(operations):
+        native = describe(operation).removeprefix(f"{operation.signature}: ")
         shown = "" if native == operation.signature else native
         grid.add_row(_text(str(index), "bold"), _text(operation.signature), _text(shown))
     return grid
 
 
-def _print_long_pairs(console: Console, view: View, tree: ReplayTree, certifies: str) -> None:
+def _print_long_pairs(
+    console: Console,
+    examined: Examined,
+    only_pair: tuple[int, int] | None,
+    tree: ReplayTree,
+    certifies: str,
+) -> None:
     """Every pair with its example; those that commute, most of a long episode's, in a line each."""
-    outcome = view.examined.outcome
+    outcome = examined.outcome
     if isinstance(outcome, CertifiedEpisode):
         local, pairs = outcome.certificates, outcome.pairs
     else:
@@ -260,19 +245,19 @@ def _print_long_pairs(console: Console, view: View, tree: ReplayTree, certifies:
     of_pair = {
         pair: [c for c in local if c.pair == pair]
         for pair in combinations(range(tree.num_operations), 2)
-        if view.only_pair in (None, pair)
+        if only_pair in (None, pair)
     }
     brief = {
         pair: next(c for c in some if c.verdict == "diamond")
         for pair, some in of_pair.items()
-        if pair in contexts and view.only_pair is None and commutes(some)
+        if pair in contexts and only_pair is None and commutes(some)
     }
     if len(brief) < len(of_pair):
         _heading(console, f"Pairs, each with an example of what it shows{certifies}")
     for pair, some in of_pair.items():
         if pair in brief:
             continue
-        _print_pair(console, pair, some, view.examined.evidence.cross_checks)
+        _print_pair(console, pair, some, examined.evidence.cross_checks)
         if pair in contexts:
             console.print(_indented(contexts_text(contexts[pair]), 2))
     if brief:
@@ -299,15 +284,20 @@ def _print_brief(
     console.print(Padding(table, (0, 0, 0, 2), expand=False))
 
 
-def _print_pairs(console: Console, view: View, replays: EpisodeReplays) -> None:
-    evidence = view.examined.evidence
+def _print_pairs(
+    console: Console,
+    examined: Examined,
+    only_pair: tuple[int, int] | None,
+    replays: EpisodeReplays,
+) -> None:
+    evidence = examined.evidence
     try:
         local = certificates(replays)
     except UncertifiedError as error:
         console.print(_indented(f"no pair can be compared: {error}", 2))
         return
     for pair in combinations(range(evidence.episode.num_operations), 2):
-        if view.only_pair in (None, pair):
+        if only_pair in (None, pair):
             _print_pair(console, pair, [c for c in local if c.pair == pair], evidence.cross_checks)
 
 

@@ -53,15 +53,19 @@ _LOG = Command(
 def lifters() -> dict[str, Part]:
     """The commands of ``vcrt lift`` by name; one that is not installed, or cannot be loaded, is the reason."""
     found: dict[str, Part] = {"log": _LOG}
-    for name, point in plugins(LIFTERS).items():
-        try:
-            found[name] = cast(Command, load(point))
-        except VcrtError as error:
-            found[name] = error
+    found |= {name: cast(Part, _loaded(point)) for name, point in plugins(LIFTERS).items()}
     for name in known_names(LIFTERS):
         if name not in found:
             found[name] = not_installed(LIFTERS, name, "the lifter")
     return found
+
+
+def _loaded(point: EntryPoint) -> object:
+    """What a package brings, or why it cannot be loaded."""
+    try:
+        return load(point)
+    except VcrtError as error:
+        return error
 
 
 CHAPTERS: Chapters = {
@@ -77,7 +81,7 @@ CHAPTERS: Chapters = {
         "annotate": Command(
             function="vcrt:annotate",
             summary="what calls show of each tool and pair of tools",
-            view="vcrt.cli.annotate:print_annotations",
+            view="vcrt.cli.schedule:print_annotations",
             asks_verifier=True,
             quick=True,
         ),
@@ -155,13 +159,8 @@ def chapters() -> Chapters:
 
 def _added() -> dict[EntryPoint, Chapters | VcrtError]:
     """What each installed package adds, or why it cannot be loaded."""
-    found: dict[EntryPoint, Chapters | VcrtError] = {}
-    for point in plugins(COMMANDS).values():
-        try:
-            found[point] = cast(Chapters, load(point))
-        except VcrtError as error:
-            found[point] = error
-    return found
+    points = plugins(COMMANDS).values()
+    return {point: cast("Chapters | VcrtError", _loaded(point)) for point in points}
 
 
 def commands() -> dict[str, Command | Group]:

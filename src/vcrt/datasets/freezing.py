@@ -231,19 +231,15 @@ def _audit_rows(
     """The audit rows, one at a time; what else the dataset needs of them is left in ``written``."""
     for schema in schemas:
         relations: Counter[str] = Counter()
-        legal_orders: list[int | None] = []
-        num_orders = 0
         is_long = config.preset.is_long and not config.preset.is_any
         evidence: list[EvidenceCounts] = []
+        # By number of steps, for each episode: how many orders are legal, and whether all are.
         lengths: dict[int, list[tuple[int | None, bool]]] = {}
         for episode, texts in _with_texts(schema.episodes(), factory, form, config.seed):
             anonymised = anonymise(episode, config.seed, form, texts)
             relations.update(relation.kind for relation in episode.relations)
-            legal_orders.append(episode.num_legal)
-            num_operations = episode.episode.num_operations
-            num_orders += factorial(num_operations)
-            all_legal = not episode.order.pairs
-            lengths.setdefault(num_operations, []).append((episode.num_legal, all_legal))
+            legal = (episode.num_legal, not episode.order.pairs)
+            lengths.setdefault(episode.episode.num_operations, []).append(legal)
             is_long |= not episode.exhaustive
             if config.preset.is_long:
                 evidence.append(_evidence_counts(episode))
@@ -256,12 +252,21 @@ def _audit_rows(
         written.counts[schema.schema] = SchemaCounts(
             candidates=schema.num_candidates,
             episodes=schema.num_episodes,
-            orders=num_orders,
-            legal_orders=_total(legal_orders),
+            orders=sum(factorial(steps) * len(some) for steps, some in lengths.items()),
+            legal_orders=_total([number for some in lengths.values() for number, _ in some]),
             relations=dict(sorted(relations.items())),
             exclusions=dict(sorted(exclusions.items())),
             evidence=_all_counts(evidence) if is_long else None,
-            lengths=_by_length(lengths) if config.preset.is_any else None,
+            lengths={
+                str(steps): LengthCounts(
+                    episodes=len(some),
+                    legal_orders=_total([number for number, _ in some]),
+                    all_legal=sum(all_legal for _, all_legal in some),
+                )
+                for steps, some in sorted(lengths.items())
+            }
+            if config.preset.is_any
+            else None,
         )
 
 
@@ -275,20 +280,6 @@ def _with_texts(
             own = [one.episode for one in some]
             texts = ask(factory, partial(step_texts, episodes=own, view=form.view, seed=seed))
         yield from zip(some, texts, strict=True)
-
-
-def _by_length(
-    found: Mapping[int, Sequence[tuple[int | None, bool]]],
-) -> dict[str, LengthCounts]:
-    """The counts of each number of operations; of each episode, how many orders are legal and whether all are."""
-    return {
-        str(num_operations): LengthCounts(
-            episodes=len(some),
-            legal_orders=_total([number for number, _ in some]),
-            all_legal=sum(all_legal for _, all_legal in some),
-        )
-        for num_operations, some in sorted(found.items())
-    }
 
 
 def _evidence_counts(episode: CertifiedEpisode) -> EvidenceCounts:
@@ -335,13 +326,12 @@ def _conformance_counts(
             checkers.setdefault(checker, Counter()).update(opinion)
     return {
         environment: {
-            checker: _check_counts(counts) for checker, counts in sorted(checkers.items())
+            checker: CheckCounts(
+                **counts,
+                disagreement_rate=(counts["checked"] - counts["agreed"])
+                / max(counts["checked"], 1),
+            )
+            for checker, counts in sorted(checkers.items())
         }
         for environment, checkers in totals.items()
     }
-
-
-def _check_counts(counts: Counter[str]) -> CheckCounts:
-    checked = counts["checked"]
-    rate = (checked - counts["agreed"]) / max(checked, 1)
-    return CheckCounts.model_validate({**counts, "disagreement_rate": rate})

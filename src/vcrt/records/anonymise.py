@@ -17,7 +17,7 @@ import numpy as np
 
 from vcrt.certification.episodes import CertifiedEpisode
 from vcrt.certification.relations import OperationRelation
-from vcrt.environments.contract import Environment, Episode, Footprint
+from vcrt.environments.contract import Environment, Episode
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import canonical_json, sha256_hex
 from vcrt.limits import MAX_ENUMERATED
@@ -146,19 +146,20 @@ def step_texts(
     """
     if view == "relations":
         return [NO_TEXTS for _ in episodes]
-    return [_texts(environment, episode, view, seed) for episode in episodes]
-
-
-def _texts(environment: Environment, episode: Episode, view: View, seed: int) -> StepTexts:
     if view == "footprints":
-        return StepTexts("", footprint_texts(environment, episode, seed))
-    steps = tuple(environment.describe(operation).strip() for operation in episode.operations)
-    return StepTexts(environment.task(episode).strip(), steps)
+        return [StepTexts("", _footprints(environment, episode, seed)) for episode in episodes]
+    return [
+        StepTexts(
+            environment.task(episode).strip(),
+            tuple(environment.describe(operation).strip() for operation in episode.operations),
+        )
+        for episode in episodes
+    ]
 
 
-def footprint_texts(environment: Environment, episode: Episode, seed: int) -> tuple[str, ...]:
+def _footprints(environment: Environment, episode: Episode, seed: int) -> tuple[str, ...]:
     """What each operation reads and writes, by anonymous numbers of resources."""
-    found = []
+    footprints = []
     for operation in episode.operations:
         footprint = environment.footprint(episode, operation)
         if footprint is None:
@@ -168,11 +169,7 @@ def footprint_texts(environment: Environment, episode: Episode, seed: int) -> tu
                 expected="Footprint(reads, writes), from the environment's footprint",
                 remedy="certify with `--view steps`, or leave the environment out",
             )
-        found.append(footprint)
-    return _anonymous(found, episode, seed)
-
-
-def _anonymous(footprints: Sequence[Footprint], episode: Episode, seed: int) -> tuple[str, ...]:
+        footprints.append(footprint)
     touched = Counter(name for one in footprints for name in {*one.reads, *one.writes})
     written = {name for one in footprints for name in one.writes}
     shared = sorted(name for name, times in touched.items() if times > 1 and name in written)

@@ -40,8 +40,8 @@ from vcrt.records.manifest import (
     kinds_of_entries,
     manifest_from_bytes,
     model_bytes,
+    model_from_bytes,
     policy_name,
-    read_model,
     read_own_file,
 )
 from vcrt.records.policy_view import PolicyRecord, record_of_json
@@ -138,7 +138,7 @@ def require_agreement(dataset: Dataset) -> Agreement:
         raise DatasetError(
             "the dataset was not verified", where=str(path), found="no such file", remedy=remedy
         )
-    agreement = read_model(Agreement, path)
+    agreement = model_from_bytes(Agreement, read_own_file(path), path)
     expected = full_agreement(dataset.manifest)
     if agreement.root_hash != dataset.manifest.root_hash:
         raise DatasetError(

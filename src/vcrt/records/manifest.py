@@ -247,7 +247,7 @@ def manifest_from_bytes(data: bytes, where: Path) -> Manifest:
 
     It must have the root hash of its own content, and name two files for each environment: never a place elsewhere.
     """
-    manifest = _model_from_bytes(Manifest, data, where)
+    manifest = model_from_bytes(Manifest, data, where)
     require_format(manifest, where)
     try:
         root_hash = manifest.computed_root_hash()
@@ -308,11 +308,6 @@ def model_bytes(model: BaseModel) -> bytes:
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def read_model(kind: type[_Model], path: Path) -> _Model:
-    """Read such a file; raises :class:`DatasetError` naming the field that is wrong."""
-    return _model_from_bytes(kind, read_own_file(path), path)
-
-
 def read_own_file(path: Path) -> bytes:
     """The bytes of one of a dataset's own files; raises :class:`DatasetError` if there are more than any such has."""
     try:
@@ -321,7 +316,8 @@ def read_own_file(path: Path) -> bytes:
         raise _not_of_form(path, "(root)", str(error)) from error
 
 
-def _model_from_bytes(kind: type[_Model], data: bytes, where: Path) -> _Model:
+def model_from_bytes(kind: type[_Model], data: bytes, where: Path) -> _Model:
+    """Read what :func:`model_bytes` wrote; raises :class:`DatasetError` naming the field that is wrong."""
     try:
         return kind.model_validate(strict_json(data))
     except ValidationError as error:
