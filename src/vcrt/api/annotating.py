@@ -18,8 +18,8 @@ from vcrt.environments.contract import Environment, Schema, schema_named
 from vcrt.environments.guarding import make_guarded
 from vcrt.environments.isolation import ask
 from vcrt.environments.registry import named_factory
-from vcrt.environments.tool_calls import CallEnvironment, Tool
-from vcrt.errors import DatasetError, MalformedInputError, VcrtError, VerifierFailure
+from vcrt.environments.tool_calls import Tool, require_calls
+from vcrt.errors import DatasetError, VcrtError, VerifierFailure
 from vcrt.jobs import num_jobs
 from vcrt.printable import counted
 from vcrt.processes import in_fresh_processes
@@ -136,18 +136,12 @@ class _Known:
 
 
 def _look(environment: Environment) -> _Known:
-    if not isinstance(environment, CallEnvironment):
-        raise MalformedInputError(
-            "an environment whose steps are no calls",
-            where=f"environment {environment.name!r}",
-            found=type(environment).__name__,
-            expected="a vcrt.CallEnvironment, with reset and call",
-        )
+    calls = require_calls(environment)
     return _Known(
-        name=environment.name,
-        schemas=tuple(environment.schemas),
-        tools=tuple(environment.tools()),
-        ignored=tuple(environment.ignored),
+        name=calls.name,
+        schemas=tuple(calls.schemas),
+        tools=tuple(calls.tools()),
+        ignored=tuple(calls.ignored),
     )
 
 

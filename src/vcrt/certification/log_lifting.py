@@ -31,6 +31,7 @@ from vcrt.environments.tool_calls import (
     episode_of_calls,
     hidden,
     operations_of,
+    require_calls,
 )
 from vcrt.errors import MalformedInputError, UnknownNameError, VcrtError
 from vcrt.hashing import Json, canonical_json
@@ -206,13 +207,7 @@ def run_trace(
     Raises :class:`MalformedInputError` for an environment that is none of calls, and :class:`UnknownNameError` for a
     tool that it says it does not have.
     """
-    if not isinstance(environment, CallEnvironment):
-        raise MalformedInputError(
-            "an environment whose steps are no calls",
-            where=f"environment {environment.name!r}",
-            found=type(environment).__name__,
-            expected="a vcrt.CallEnvironment, with reset and call",
-        )
+    environment = require_calls(environment)
     trace = _known(environment, trace)
     outputs, fails, reads = _outputs(environment, trace)
     departure = _departure(environment, trace, outputs, fails)

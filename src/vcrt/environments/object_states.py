@@ -197,11 +197,11 @@ class StateWriter:
             return value  # type: ignore[no-any-return]
         tag, write, base, can_change = writing(kind)
         if can_change:
-            number = self.met.get(id(value))
-            if number is not None:
-                self.references.setdefault(id(value), []).append(path_of(where, exact=False))
-                return {"again": number}
-            self.met[id(value)] = len(self.met)
+            met, key = self.met, id(value)
+            if key in met:
+                self.references.setdefault(key, []).append(path_of(where, exact=False))
+                return {"again": met[key]}
+            met[key] = len(met)
             self.kept.append(value)
         form = write(self, value, where)
         if base is kind:

@@ -330,6 +330,18 @@ def _asked(payload: Any) -> str:
     )
 
 
+def require_calls(environment: Environment) -> CallEnvironment[Any]:
+    """The environment; raises :class:`MalformedInputError` for one that is none of calls."""
+    if isinstance(environment, CallEnvironment):
+        return environment
+    raise MalformedInputError(
+        "an environment whose steps are no calls",
+        where=f"environment {environment.name!r}",
+        found=type(environment).__name__,
+        expected="a vcrt.CallEnvironment, with reset and call",
+    )
+
+
 def comes_from_logs(environment: Environment) -> bool:
     """Whether the environment is one of calls without a sampler of its own."""
     return type(environment).sample is CallEnvironment.sample
@@ -337,10 +349,9 @@ def comes_from_logs(environment: Environment) -> bool:
 
 def unseen_by(environment: Environment) -> str | None:
     """What is said of states that seem equal and are not; None if they are objects, whose differing place says more."""
-    if isinstance(environment, CallEnvironment):
-        is_own = type(environment).canonical is not CallEnvironment.canonical
-        return environment.unseen if is_own else None
-    return None
+    if not isinstance(environment, CallEnvironment):
+        return None
+    return None if type(environment).canonical is CallEnvironment.canonical else environment.unseen
 
 
 def _outside(error: MalformedInputError, state: object) -> MalformedInputError:
