@@ -62,7 +62,8 @@ class BellmanFordState(NamedTuple):
     ) -> Transition[BellmanFordState]:
         """Relax the edge (tail, head), reading the tail as it is in ``before``, by default in place."""
         tail, head = step
-        before = before or self
+        if before is None:
+            before = self
         if not before.reached >> tail & 1:
             return Rejected(f"node {tail} is not reached yet")
         weight = self.graph.weights[tail][head]

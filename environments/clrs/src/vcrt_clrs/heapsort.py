@@ -90,12 +90,13 @@ class HeapsortState(NamedTuple):
         return self._heapify(step.node) if isinstance(step, Heapify) else self._extract()
 
     def _heapify(self, node: int) -> Transition[HeapsortState]:
-        if self.heapified >> node & 1:
+        keys, order, heap_size, heapified = self
+        if heapified >> node & 1:
             return Rejected(f"node {node} has been heapified")
-        order, largest = bytearray(self.order), node
-        while (child := sink(self.keys.values, order, largest, self.heap_size)) != largest:
-            largest = child
-        return Accepted(self._replace(order=bytes(order), heapified=self.heapified | 1 << node))
+        sunk, place = bytearray(order), node
+        while (child := sink(keys.values, sunk, place, heap_size)) != place:
+            place = child
+        return Accepted(HeapsortState(keys, bytes(sunk), heap_size, heapified | 1 << node))
 
     def _extract(self) -> Transition[HeapsortState]:
         heap = (1 << self.heap_size) - 1

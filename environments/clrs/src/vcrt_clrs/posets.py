@@ -95,10 +95,8 @@ POSET_SCHEMAS = (
 )
 
 
-#: ``find(trace, first, near, rng)``: looks for steps with the drawn relations among those of a run from the first on.
-_Find: TypeAlias = Callable[
-    [Trace, int, Sequence[Taken[Any]], np.random.Generator], list[Any] | None
-]
+#: ``find(trace, first, near)``: looks for steps with the drawn relations among those of a run from the first on.
+_Find: TypeAlias = Callable[[Trace, int, Sequence[Taken[Any]]], list[Any] | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,7 +126,7 @@ def sample_poset(schema: Schema, seed: int) -> Episode:
         steps = list(takewhile(lambda taken: not isinstance(taken.step, wanted.until), run))
         for _ in range(_POOLS if len(steps) >= num_steps else 0):
             first = int(rng.integers(len(steps) - num_steps + 1))
-            found = wanted.find(trace, first, steps[first : first + _REACH * num_steps], rng)
+            found = wanted.find(trace, first, steps[first : first + _REACH * num_steps])
             if found is not None:
                 written = algorithm.write_state(steps[first].before)
                 assert isinstance(written, dict)
@@ -164,9 +162,7 @@ def _shape(
 ) -> _Wanted:
     shape = shapes[int(rng.integers(len(shapes)))]
 
-    def find(
-        trace: Trace, first: int, near: Sequence[Taken[Any]], rng: np.random.Generator
-    ) -> list[Any] | None:
+    def find(trace: Trace, first: int, near: Sequence[Taken[Any]]) -> list[Any] | None:
         places = sorted(rng.permutation(len(near))[:_POOL_SIZE].tolist())
         ahead = _Ahead(near[0].before, [near[place].step for place in places])
         for chosen in ahead.choices(shape, rng):
@@ -188,9 +184,7 @@ def _number(num_steps: int, rng: np.random.Generator) -> _Wanted:
     able = [runs for runs in LONG_RUNS.values() if runs.most >= number]
     runs = able[int(rng.integers(len(able)))]
 
-    def find(
-        trace: Trace, first: int, near: Sequence[Taken[Any]], rng: np.random.Generator
-    ) -> list[Any] | None:
+    def find(trace: Trace, first: int, near: Sequence[Taken[Any]]) -> list[Any] | None:
         ahead = _Ahead(near[0].before, list(dict.fromkeys(taken.step for taken in near)))
         vain = 0
         for _ in range(_CHOICES):
@@ -201,8 +195,6 @@ def _number(num_steps: int, rng: np.random.Generator) -> _Wanted:
                     return None
                 continue
             end = ahead.after(chosen)
-            if end is None:
-                continue
             finished = completion(runs.algorithm, trace, end, first + num_steps)
             if finished.agreed < finished.checked:
                 continue
