@@ -14,10 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from vcrt.call_record import TIMEOUT
 from vcrt.errors import MalformedInputError, VerifierFailure
 from vcrt.process_marks import SERVER_MARK, WORKERS_MARK, bears_mark, mark_process
 from vcrt.processes import in_fresh_processes, kept_processes
-from vcrt.workers import TIMEOUT, Workers, end_marked, is_alive
+from vcrt.workers import Workers, end_marked, is_alive
 
 pytestmark = pytest.mark.processes
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")

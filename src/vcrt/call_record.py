@@ -16,24 +16,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+#: The environment variable that replaces the time limit of every verifier's calls, in seconds.
+TIMEOUT = "VCRT_VERIFIER_TIMEOUT"
 _SIZE = 4096
-#: Piece of work (0: none), number of the call, when it began, its limit (0: no call is being made), bytes of its name.
-_HEAD = struct.Struct("<QQddH")
+#: Piece of work (0: none), when its call began, that one's limit (0: no call is being made), bytes of its name.
+_HEAD = struct.Struct("<QddH")
 #: Separates the parts of a call's name: where it was made, and what of that.
 _SEPARATOR = "\x1f"
 
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """What a worker does: the number of its piece of work, None between two, and the call that it is in, if any.
+    """What a worker does: the number of its piece of work, and the call that it is in, if any.
 
     ``episode`` and ``call`` name the call, or, between calls, the last one; ``overdue_s`` is by how many seconds it
     has overrun its limit.
     """
 
     pid: int
-    work: int | None
-    number: int
+    work: int
     episode: str
     call: str
     limit_s: float
@@ -53,17 +54,11 @@ class CallRecord:
             file.truncate(_SIZE)
             self._map = mmap.mmap(file.fileno(), _SIZE)
         self._work = 0
-        self._number = 0
         self._length = 0
 
-    def begin_work(self, number: int) -> None:
-        """Say that the piece of work ``number`` is begun."""
-        self._work = number + 1
-        self._write(0.0, b"")
-
-    def end_work(self) -> None:
-        """Say that it is done."""
-        self._work = 0
+    def set_work(self, number: int | None) -> None:
+        """Say that the piece of work ``number`` is begun; None: that it is done."""
+        self._work = 0 if number is None else number + 1
         self._write(0.0, b"")
 
     def begin(self, episode: str, call: str, limit_s: float) -> bytes:
@@ -72,25 +67,24 @@ class CallRecord:
         Gives what was said before, of the call that it is made in, if any: for :meth:`end`.
         """
         outer = self._map[: _HEAD.size + self._length]
-        self._number += 1
         name = f"{episode}{_SEPARATOR}{call}".encode(errors="backslashreplace")
         self._write(limit_s, name[: _SIZE - _HEAD.size])
         return outer
 
     def end(self, outer: bytes | None = None) -> None:
         """Say that it has come back, to the call that it was made in, if any."""
-        if outer is not None and _HEAD.unpack_from(outer)[3]:
+        if outer is not None and _HEAD.unpack_from(outer)[2]:
             self._length = len(outer) - _HEAD.size
             self._map[: len(outer)] = outer
             return
         # Its name stays: it is the last that is known if the process ends now.
-        _HEAD.pack_into(self._map, 0, self._work, self._number, 0.0, 0.0, self._length)
+        _HEAD.pack_into(self._map, 0, self._work, 0.0, 0.0, self._length)
 
     def _write(self, limit_s: float, name: bytes) -> None:
         self._length = len(name)
         self._map[_HEAD.size : _HEAD.size + len(name)] = name
         now = time.monotonic() if limit_s else 0.0
-        _HEAD.pack_into(self._map, 0, self._work, self._number, now, limit_s, len(name))
+        _HEAD.pack_into(self._map, 0, self._work, now, limit_s, len(name))
 
 
 _current: CallRecord | None = None
@@ -112,16 +106,16 @@ def recorded_work(number: int) -> Iterator[None]:
     """Do the piece of work ``number``."""
     record = current_record()
     if record is not None:
-        record.begin_work(number)
+        record.set_work(number)
     try:
         yield
     finally:
         if record is not None:
-            record.end_work()
+            record.set_work(None)
 
 
-def read_records(folder: Path) -> list[Doing]:
-    """What the processes do whose records lie in ``folder``."""
+def at_work(folder: Path) -> list[Doing]:
+    """What the processes do whose records lie in ``folder``, those that are in the midst of a piece of work."""
     return [doing for path in sorted(folder.iterdir()) if (doing := _read(path)) is not None]
 
 
@@ -129,13 +123,14 @@ def _read(path: Path) -> Doing | None:
     data = path.read_bytes()
     if len(data) < _SIZE:
         return None  # not whole yet
-    work, number, began, limit, length = _HEAD.unpack_from(data)
+    work, began, limit, length = _HEAD.unpack_from(data)
+    if not work:
+        return None
     name = data[_HEAD.size : _HEAD.size + length].decode(errors="replace")
     episode, _, call = name.partition(_SEPARATOR)
     return Doing(
         pid=int(path.name),
-        work=work - 1 if work else None,
-        number=number,
+        work=work - 1,
         episode=episode,
         call=call,
         limit_s=limit,

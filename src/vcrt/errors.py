@@ -34,9 +34,9 @@ class VcrtError(ValueError):
         self.found = found
         self.expected = expected
         self.remedy = remedy
-        super().__init__(self.message())
+        super().__init__(what)
 
-    def message(self) -> str:
+    def __str__(self) -> str:
         """The whole message, one labelled line for each part that is known."""
         parts = [
             ("where", self.where),
@@ -60,26 +60,6 @@ class VcrtError(ValueError):
             expected=self.expected,
             remedy=self.remedy,
         )
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # Errors cross process borders: rebuild them from their parts, not from the rendered message.
-        return (
-            _rebuild,
-            (type(self), self.what, self.where, self.found, self.expected, self.remedy),
-        )
-
-
-def _rebuild(
-    kind: type[VcrtError],
-    what: str,
-    where: str | None,
-    found: str | None,
-    expected: str | None,
-    remedy: str | None,
-) -> VcrtError:
-    error = kind.__new__(kind)
-    VcrtError.__init__(error, what, where=where, found=found, expected=expected, remedy=remedy)
-    return error
 
 
 class UnknownNameError(VcrtError):
@@ -157,13 +137,8 @@ class DisagreementError(DatasetError):
         )
         found = f"{error.found or 'another record'}{more if others else ''}"
         found += ", ..." if others[5:] else ""
-        made = cls(
-            error.what,
-            where=error.where,
-            found=found,
-            expected=error.expected,
-            remedy=error.remedy,
-        )
+        made = cls(error.what, where=error.where, expected=error.expected, remedy=error.remedy)
+        made.found = found
         made.episodes = (first, *others)
         return made
 

@@ -7,6 +7,7 @@ the operations are, and how their relations were certified.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -42,7 +43,7 @@ class PartialOrder:
         if not 1 <= num_operations <= MAX_OPERATIONS:
             raise TooLargeError(
                 "no partial order of that many operations",
-                found=f"{counted(num_operations, 'operation')}",
+                found=counted(num_operations, "operation"),
                 expected=f"1 to {MAX_OPERATIONS}",
                 remedy="split the episode into shorter windows",
             )
@@ -143,13 +144,8 @@ class LinearExtensions:
     """
 
     def __init__(self, order: PartialOrder) -> None:
-        if order.num_operations > MAX_COUNTED:
-            raise TooLargeError(
-                "too many operations to count their linear extensions",
-                found=f"{counted(order.num_operations, 'operation')}",
-                expected=f"at most {MAX_COUNTED}",
-                remedy="estimate the share of legal orders from draws of a uniform policy instead",
-            )
+        remedy = "estimate the share of legal orders from draws of a uniform policy instead"
+        _require_few(order, "their linear extensions", remedy)
         start = np.zeros(1, np.uint64), np.ones(1, np.int64)
         self._everything = order.everything
         self._levels = [start, *_levels(order)]
@@ -205,12 +201,7 @@ def num_contexts_of_pairs(order: PartialOrder) -> NDArray[np.int64]:
     1
     """
     num_operations = order.num_operations
-    if num_operations > MAX_COUNTED:
-        raise TooLargeError(
-            "too many operations to count the contexts of a pair",
-            found=f"{counted(num_operations, 'operation')}",
-            expected=f"at most {MAX_COUNTED}",
-        )
+    _require_few(order, "the contexts of a pair")
     # The empty set first; float64 counts exactly up to 2^53.
     counts = np.ones((num_operations, num_operations))
     bits = np.uint64(1) << np.arange(num_operations, dtype=np.uint64)
@@ -218,6 +209,16 @@ def num_contexts_of_pairs(order: PartialOrder) -> NDArray[np.int64]:
         missing = ((sets[:, None] & bits) == 0).astype(np.float64)
         counts += missing.T @ missing
     return counts.astype(np.int64)
+
+
+def _require_few(order: PartialOrder, what: str, remedy: str | None = None) -> None:
+    if order.num_operations > MAX_COUNTED:
+        raise TooLargeError(
+            f"too many operations to count {what}",
+            found=counted(order.num_operations, "operation"),
+            expected=f"at most {MAX_COUNTED}",
+            remedy=remedy,
+        )
 
 
 def _levels(order: PartialOrder) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.int64]]]:
@@ -244,11 +245,10 @@ def num_legal_prefixes(order: PartialOrder, depth: int, limit: int) -> int | Non
     """
     level, total = {0: 1}, 1
     for _ in range(depth):
-        following: dict[int, int] = {}
+        following: defaultdict[int, int] = defaultdict(int)
         for done, ways in level.items():
             for operation in order.moves(done):
-                grown = done | 1 << operation
-                following[grown] = following.get(grown, 0) + ways
+                following[done | 1 << operation] += ways
         total += sum(following.values())
         if total > limit:
             return None

@@ -26,38 +26,22 @@ LIFTERS = "vcrt.lifters"
 DOCTOR = "vcrt.doctor"
 NAMELESS = "a package without a name"
 
-#: Where the members of this repository lie, with what they bring by group. It serves only to say what to install.
-FOLDERS: dict[str, dict[str, frozenset[str]]] = {
-    "train": {
-        COMMANDS: frozenset(
-            [
-                "backbone",
-                "decide",
-                "demo",
-                "evaluate",
-                "explore",
-                "export",
-                "export-model",
-                "methods",
-                "plan",
-                "report",
-                "reproduce",
-                "search",
-                "train",
-            ]
-        )
-    },
-    "research": {COMMANDS: frozenset({"pretrain", "probe", "relations"})},
-    "environments/clrs": {ENVIRONMENTS: frozenset({"clrs"}), LIFTERS: frozenset({"clrs"})},
+_OF_TRAIN = "backbone decide demo evaluate explore export export-model methods plan report reproduce search train"
+#: Where the members of this repository lie, with the names that they bring by group. It serves only to say what to
+#: install.
+FOLDERS: dict[str, dict[str, list[str]]] = {
+    "train": {COMMANDS: _OF_TRAIN.split()},
+    "research": {COMMANDS: ["pretrain", "probe", "relations"]},
+    "environments/clrs": {ENVIRONMENTS: ["clrs"], LIFTERS: ["clrs"]},
     "environments/proofwriter": {
-        ENVIRONMENTS: frozenset({"proofwriter"}),
-        LIFTERS: frozenset({"proofwriter"}),
-        COMMANDS: frozenset({"theories"}),
+        ENVIRONMENTS: ["proofwriter"],
+        LIFTERS: ["proofwriter"],
+        COMMANDS: ["theories"],
     },
-    "environments/lean": {ENVIRONMENTS: frozenset({"lean"}), LIFTERS: frozenset({"lean"})},
-    "environments/rocq": {ENVIRONMENTS: frozenset({"rocq"}), LIFTERS: frozenset({"rocq"})},
-    "environments/django": {ENVIRONMENTS: frozenset({"django"}), LIFTERS: frozenset({"django"})},
-    "environments/toolbench": {ENVIRONMENTS: frozenset({"agentdojo", "bfcl"})},
+    "environments/lean": {ENVIRONMENTS: ["lean"], LIFTERS: ["lean"]},
+    "environments/rocq": {ENVIRONMENTS: ["rocq"], LIFTERS: ["rocq"]},
+    "environments/django": {ENVIRONMENTS: ["django"], LIFTERS: ["django"]},
+    "environments/toolbench": {ENVIRONMENTS: ["agentdojo", "bfcl"]},
 }
 
 #: The top-level packages of this repository: no object of theirs keeps anything beside an environment's states.

@@ -18,10 +18,10 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from loky.process_executor import BrokenProcessPool
 
-from vcrt.call_record import Doing, recorded_work
+from vcrt.call_record import TIMEOUT, Doing, recorded_work
 from vcrt.errors import UnavailableError, VcrtError
 from vcrt.printable import counted
-from vcrt.workers import TIMEOUT, Workers, watched_here
+from vcrt.workers import Workers, watched_here
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -30,6 +30,13 @@ Backend: TypeAlias = Literal["loky", "ray", "dask"]
 #: Arguments handed out for each worker before the first result is awaited: enough to keep it busy, few enough for
 #: memory not to grow with the number of arguments.
 _AHEAD = 4
+
+
+def num_jobs(jobs: int | None) -> int:
+    """How many worker processes: as many as there are cores by default; raises :class:`VcrtError` for less than one."""
+    if jobs is not None and jobs < 1:
+        raise VcrtError("too few jobs", found=str(jobs), expected="at least 1")
+    return jobs if jobs is not None else len(os.sched_getaffinity(0))
 
 
 def in_fresh_processes(
@@ -53,20 +60,9 @@ def in_fresh_processes(
     would end a process (``SystemExit`` and its like) becomes ``error``. One argument alone is done in the process that
     is ``kept``, if one is. Raises :class:`UnavailableError` if the backend is not installed.
     """
-    if backend == "loky":
-        return _in_local_processes(function, iter(arguments), jobs, error, on_wait, narrow, kept)
-    return _on_cluster(function, iter(arguments), jobs, error, backend)
-
-
-def _in_local_processes(
-    function: Callable[[Argument], Result],
-    arguments: Iterator[Argument],
-    jobs: int,
-    error: type[VcrtError],
-    on_wait: Callable[[], None],
-    narrow: Callable[[Argument, str], Argument | None],
-    kept: KeptProcess | None,
-) -> Iterator[Result]:
+    if backend != "loky":
+        yield from _on_cluster(function, iter(arguments), jobs, error, backend)
+        return
     pieces = enumerate(arguments)
     unfinished = deque(islice(pieces, _AHEAD * jobs))
     done_alone: dict[int, Result] = {}
@@ -100,7 +96,6 @@ def _in_local_processes(
         in_hand = dict(unfinished)
         suspects = [d for d in workers.ended if d.work in in_hand and d.work not in done_alone]
         for doing in suspects:
-            assert doing.work is not None
             argument = in_hand[doing.work]
             part = narrow(argument, doing.episode)
             if part is not None:

@@ -25,9 +25,10 @@ from loky.backend.context import LokyContext
 from loky.process_executor import BrokenProcessPool
 
 from vcrt.call_record import (
+    TIMEOUT,
     Doing,
+    at_work,
     current_record,
-    read_records,
     record_calls,
     recorded_work,
 )
@@ -38,8 +39,6 @@ Result = TypeVar("Result")
 
 #: Seconds between two calls of ``on_wait``.
 WAIT_S = 0.25
-#: The environment variable that replaces the time limit of every verifier's calls, in seconds.
-TIMEOUT = "VCRT_VERIFIER_TIMEOUT"
 #: Threads of a worker, one unless they are set: there are as many workers as cores are to be used, and making threads
 #: that only wait is half of what an import of numpy costs.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -93,17 +92,15 @@ class Workers:
             return future.result()
         except BrokenProcessPool:
             self.is_broken = True
-            self.ended = self.ended or [
-                doing for doing in read_records(Path(self._folder.name)) if doing.work is not None
-            ]
+            self.ended = self.ended or at_work(Path(self._folder.name))
             raise
 
     def _end_stuck(self) -> None:
         """End everything if a call is overdue, or if a worker is gone while what it forked keeps its pipes open."""
-        at_work = [d for d in read_records(Path(self._folder.name)) if d.work is not None]
-        late = [doing for doing in at_work if doing.overdue_s > 0]
+        found = at_work(Path(self._folder.name))
+        late = [doing for doing in found if doing.overdue_s > 0]
         now = time.monotonic()
-        for doing in at_work:
+        for doing in found:
             if is_alive(doing.pid):
                 self._gone_since.pop(doing.pid, None)
             elif now - self._gone_since.setdefault(doing.pid, now) > _GONE_S:
@@ -211,7 +208,7 @@ def watched_here(
 def _end_when_late(folder: tempfile.TemporaryDirectory[str], mark: str) -> None:
     while True:
         time.sleep(WAIT_S)
-        for doing in read_records(Path(folder.name)):
+        for doing in at_work(Path(folder.name)):
             if doing.overdue_s > 0:
                 text = f"vcrt: no answer after {doing.limit_s:g} s: {doing.place}"
                 print(text, file=sys.stderr, flush=True)

@@ -11,7 +11,7 @@ from command_line import run
 from configs import config
 from toy_environment import ToyEnvironment
 from vcrt.errors import RunError, UnknownNameError
-from vcrt.jobs import num_jobs
+from vcrt.processes import num_jobs
 from vcrt.randomness import generator
 from vcrt_research.backbone_card import one_anti_diamond_record
 from vcrt_train.api.experimenting import jobs_on_device

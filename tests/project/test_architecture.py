@@ -37,7 +37,6 @@ FOUNDATIONS = {
             "forms",
             "errors",
             "hashing",
-            "jobs",
             "lazy",
             "limits",
             "memory",

@@ -32,8 +32,7 @@ import vcrt
 from vcrt.certification.config import sampled
 from vcrt.certification.episodes import preset_named
 from vcrt.certification.schema_names import select_schemas
-from vcrt.jobs import num_jobs
-from vcrt.processes import in_fresh_processes
+from vcrt.processes import in_fresh_processes, num_jobs
 from vcrt.randomness import derive_seed, generator
 from vcrt.records.dataset import load_items, open_dataset, require_agreement
 from vcrt.records.manifest import AGREEMENT

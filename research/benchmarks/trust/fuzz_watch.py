@@ -160,7 +160,7 @@ def _one(target: Target, data: bytes, outcome: Outcome, failures: Path | None) -
         if _out_of_memory(error):
             _fail(outcome, "more than 500 MB", data, traceback.format_exc(), failures)
         else:
-            error.message()
+            str(error)
             outcome.errors[type(error).__name__] += 1
     except TooSlow:
         _fail(outcome, "more than 1 s", data, traceback.format_exc(), failures)

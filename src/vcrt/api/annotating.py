@@ -20,9 +20,8 @@ from vcrt.environments.isolation import ask
 from vcrt.environments.registry import named_factory
 from vcrt.environments.tool_calls import Tool, require_calls
 from vcrt.errors import DatasetError, VcrtError, VerifierFailure
-from vcrt.jobs import num_jobs
 from vcrt.printable import counted
-from vcrt.processes import in_fresh_processes
+from vcrt.processes import in_fresh_processes, num_jobs
 from vcrt.progress import SILENT, Progress
 from vcrt.records.audit import certified_from_row
 from vcrt.records.dataset import Dataset, open_dataset, read_audit

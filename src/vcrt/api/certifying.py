@@ -22,8 +22,7 @@ from vcrt.environments.isolation import Description, describe
 from vcrt.environments.registry import given_environments
 from vcrt.errors import DatasetError, MalformedInputError, VcrtError
 from vcrt.hashing import Json
-from vcrt.jobs import num_jobs
-from vcrt.processes import Backend
+from vcrt.processes import Backend, num_jobs
 from vcrt.progress import SILENT, Progress
 from vcrt.records.certificate import read_certificate
 from vcrt.records.dataset import Dataset, open_dataset

@@ -206,7 +206,7 @@ def _extra(distribution: str, extra: str) -> Finding:
 def _absent_members() -> Iterator[Finding]:
     """The packages of this repository that are not installed: nobody needs all of them."""
     for folder, groups in plugins.FOLDERS.items():
-        if not any(plugins.plugins(group).keys() & names for group, names in groups.items()):
+        if not any(plugins.plugins(group).keys() & {*names} for group, names in groups.items()):
             yield Finding(
                 subject=folder,
                 found="not installed",

@@ -21,8 +21,7 @@ from vcrt.certification.run import CertifiedSchema, certify
 from vcrt.datasets.freezing import make_dataset
 from vcrt.environments.contract import Environment, Episode
 from vcrt.errors import MalformedInputError, VcrtError
-from vcrt.jobs import num_jobs
-from vcrt.processes import Backend
+from vcrt.processes import Backend, num_jobs
 from vcrt.progress import Counting, Progress, observing
 from vcrt.records.dataset import Dataset
 

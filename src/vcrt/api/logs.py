@@ -45,10 +45,9 @@ from vcrt.environments.registry import named_factory
 from vcrt.environments.shared_prefixes import state_after
 from vcrt.environments.tool_calls import CallEnvironment, is_redacted, unseen_by
 from vcrt.errors import MalformedInputError, VcrtError
-from vcrt.jobs import num_jobs
 from vcrt.limits import MAX_COMPLETE, MAX_OPERATIONS
 from vcrt.printable import counted
-from vcrt.processes import Backend, kept_processes
+from vcrt.processes import Backend, kept_processes, num_jobs
 from vcrt.progress import SILENT, Progress, call_progress, tell
 from vcrt.storage import require_new
 

@@ -183,7 +183,7 @@ class CompletionJudge:
             broken = at.ended
         self.end()
         keys = list(self._work)
-        doings = {keys[d.work]: d for d in broken if d.work is not None and d.work < len(keys)}
+        doings = {keys[d.work]: d for d in broken if d.work < len(keys)}
         for suspect in doings or [key]:
             if suspect not in self._found:
                 self._found[suspect] = self._alone(self._work[suspect], doings.get(suspect))

@@ -85,27 +85,12 @@ class Pace:
         return f"{self.done:,}{of} calls, {self.rate:.1f}/s"
 
 
-def estimate(pace: Pace, seconds: float, note: str) -> str:
-    """What all calls will cost, from the first ones, which took ``seconds`` together."""
-    each = f"at {seconds / pace.done:.2g} s each"
-    if pace.expected is None or pace.left_s is None:
-        return f"verifier calls {each}; how many there will be is not known yet{note}"
-    lasts = duration(pace.expected / pace.rate)
-    return f"about {pace.expected:,} verifier calls {each}: {lasts}{note}"
-
-
-def is_worth_an_estimate(pace: Pace) -> bool:
-    """Whether enough was measured, and enough is left, to say what the work costs."""
-    if pace.elapsed < contract.MEASURED_S or pace.measured < MEASURED_CALLS:
-        return False
-    return pace.left_s is None or pace.left_s > PATIENCE
-
-
 @dataclass(slots=True)
-class _Clock:
-    """Starts with the first calls that are noted: until then, workers start."""
+class _Calls:
+    """The calls of a task: they are measured from the first ones on, as workers start until then."""
 
     first: tuple[float, int] | None = None
+    estimated: bool = False
 
     def pace(self, done: int, expected: int | None) -> Pace:
         """The pace when ``done`` calls were made."""
@@ -115,14 +100,28 @@ class _Clock:
         began, before = self.first or (now, done)
         return Pace(done, expected, done - before, now - began)
 
+    def estimate(self, pace: Pace, seconds: float, note: str) -> str | None:
+        """What all calls will cost, from the first ones, which took ``seconds`` together.
+
+        Given once, when enough was measured, if enough is left.
+        """
+        measured = pace.elapsed >= contract.MEASURED_S and pace.measured >= MEASURED_CALLS
+        if self.estimated or not measured or (pace.left_s is not None and pace.left_s <= PATIENCE):
+            return None
+        self.estimated = True
+        each = f"at {seconds / pace.done:.2g} s each"
+        if pace.expected is None:
+            return f"verifier calls {each}; how many there will be is not known yet{note}"
+        lasts = duration(pace.expected / pace.rate)
+        return f"about {pace.expected:,} verifier calls {each}: {lasts}{note}"
+
 
 @dataclass(slots=True)
 class _BarTask:
     bars: _Bars
     identity: TaskID
     description: str
-    clock: _Clock = field(default_factory=_Clock)
-    estimated: bool = False
+    made: _Calls = field(default_factory=_Calls)
 
     def advance(self, units: int = 1) -> None:
         """Note that more units are done."""
@@ -134,7 +133,7 @@ class _BarTask:
 
     def calls(self, done: int, seconds: float, expected: int | None, note: str = "") -> None:
         """Move the bar between two units, and print an estimate once."""
-        pace = self.clock.pace(done, expected)
+        pace = self.made.pace(done, expected)
         if not done or self._task.finished:
             return
         self.bars.appear()
@@ -145,13 +144,9 @@ class _BarTask:
             # Never whole: what is left of a unit is not only calls.
             completed = max(completed, (task.total or 0) * min(done / expected, 0.99))
         bars.update(self.identity, completed=max(completed, task.completed), pace=pace)
-        if not self.estimated and is_worth_an_estimate(pace):
-            self.estimated = True
-            bars.console.print(
-                f"{self.description}: {estimate(pace, seconds, note)}",
-                highlight=False,
-                soft_wrap=True,
-            )
+        if (estimate := self.made.estimate(pace, seconds, note)) is not None:
+            text = f"{self.description}: {estimate}"
+            bars.console.print(text, highlight=False, soft_wrap=True)
 
     @property
     def _task(self) -> Task:
@@ -188,8 +183,7 @@ class _LineTask:
     done: int = 0
     tenths: int = 0
     printed: float = field(default_factory=time.monotonic)
-    clock: _Clock = field(default_factory=_Clock)
-    estimated: bool = False
+    made: _Calls = field(default_factory=_Calls)
     calls_printed: int = 0
 
     def advance(self, units: int = 1) -> None:
@@ -210,12 +204,11 @@ class _LineTask:
 
     def calls(self, done: int, seconds: float, expected: int | None, note: str = "") -> None:
         """Print an estimate once, and a line now and then: ever more seldom in long work."""
-        pace = self.clock.pace(done, expected)
+        pace = self.made.pace(done, expected)
         if self.done >= self.total:
             return
-        if not self.estimated and is_worth_an_estimate(pace):
-            self.estimated = True
-            self._print(estimate(pace, seconds, note))
+        if (estimate := self.made.estimate(pace, seconds, note)) is not None:
+            self._print(estimate)
             self.calls_printed = done
         elif time.monotonic() - self.printed >= max(LINE_INTERVAL, pace.elapsed / 20):
             left = "" if pace.left_s is None else f", {duration(pace.left_s)} left"

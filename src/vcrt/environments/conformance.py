@@ -8,7 +8,7 @@ certification finds by replaying in fresh ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import combinations, permutations
@@ -72,30 +72,54 @@ def validate(
     With ``quick``, sampling alone is looked at for all ``seeds``, and a few sequences of the first one's episode.
     ``checked`` is told of each finding as it is made.
     """
-    seeds = tuple(seeds)
     findings: list[Finding] = []
-
-    def found(check: str, subject: str, problem: str | None, remedy: str) -> None:
-        findings.append(Finding(check, subject, problem, remedy))
-        checked(findings[-1])
-
-    found(STABLE, environment.name, _problem(partial(_stable, environment)), REMEDIES[STABLE])
-    for schema in environment.schemas:
-        subject = f"{environment.name}/{schema.name}"
-        problem = _problem(partial(_sampling, environment, schema.name, seeds))
-        found(SAMPLING, subject, problem, REMEDIES[SAMPLING])
-        problem, sample = attempted(
-            partial(
-                take_sample, environment, schema.name, seeds[:1] if quick else seeds, quick=quick
-            )
-        )
-        found(ANSWERS, subject, problem, "mend what its message says")
-        if sample is None:
-            continue
-        for check in CHECKS:
-            name, problem = _checked(check, environment, sample)
-            found(name, subject, problem, _remedy(environment, name))
+    for finding in _findings(environment, tuple(seeds), quick=quick):
+        findings.append(finding)
+        checked(finding)
     return findings
+
+
+def validate_episodes(
+    environment: Environment, schema: str, episodes: Sequence[Episode], *, quick: bool = True
+) -> list[Finding]:
+    """Run the checks on given episodes of one schema: all but those of sampling; raises as :func:`validate` does."""
+    return [
+        _stability(environment),
+        *_findings_on(environment, schema, lambda: tuple(episodes), quick=quick),
+    ]
+
+
+def _findings(
+    environment: Environment, seeds: tuple[int, ...], *, quick: bool
+) -> Iterator[Finding]:
+    yield _stability(environment)
+    for schema in (each.name for each in environment.schemas):
+        problem = _problem(partial(_sampling, environment, schema, seeds))
+        yield Finding(SAMPLING, f"{environment.name}/{schema}", problem, REMEDIES[SAMPLING])
+        given = partial(_sampled, environment, schema, seeds[:1] if quick else seeds)
+        yield from _findings_on(environment, schema, given, quick=quick)
+
+
+def _sampled(environment: Environment, schema: str, seeds: Sequence[int]) -> tuple[Episode, ...]:
+    return tuple(environment.sample(schema, seed) for seed in seeds)
+
+
+def _stability(environment: Environment) -> Finding:
+    problem = _problem(partial(_stable, environment))
+    return Finding(STABLE, environment.name, problem, REMEDIES[STABLE])
+
+
+def _findings_on(
+    environment: Environment, schema: str, given: Callable[[], tuple[Episode, ...]], *, quick: bool
+) -> Iterator[Finding]:
+    """What the checks find on episodes of a schema."""
+    subject = f"{environment.name}/{schema}"
+    problem, sample = attempted(lambda: _sample_of(environment, schema, given(), quick=quick))
+    yield Finding(ANSWERS, subject, problem, "mend what its message says")
+    for check in CHECKS if sample is not None else ():
+        assert sample is not None
+        name, problem = _checked(check, environment, sample)
+        yield Finding(name, subject, problem, _remedy(environment, name))
 
 
 def _checked(name: str, environment: Environment, sample: Sample) -> tuple[str, str | None]:
@@ -133,18 +157,10 @@ def attempted(work: Callable[[], Result]) -> tuple[str | None, Result | None]:
         return f"{type(error).__name__}: {error} ({place_of(error)})", None
 
 
-def take_sample(
-    environment: Environment, schema: str, seeds: Sequence[int], *, quick: bool = False
+def _sample_of(
+    environment: Environment, schema: str, episodes: tuple[Episode, ...], *, quick: bool
 ) -> Sample:
-    """Sample episodes and replay their sequences in one go."""
-    episodes = tuple(environment.sample(schema, seed) for seed in seeds)
-    return sample_of(environment, schema, episodes, quick=quick)
-
-
-def sample_of(
-    environment: Environment, schema: str, episodes: Sequence[Episode], *, quick: bool = False
-) -> Sample:
-    """The sample of given episodes, whose sequences are replayed in one go."""
+    """The sample of these episodes, whose sequences are replayed in one go."""
     asked = [sequences(e.num_operations, quick=quick) for e in episodes]
     requests = [ReplayRequest(e, s) for e, some in zip(episodes, asked, strict=True) for s in some]
     answers: list[Replay] = []
@@ -159,24 +175,7 @@ def sample_of(
         )
     remaining = iter(answers)
     replays = tuple({sequence: next(remaining) for sequence in some} for some in asked)
-    return Sample(schema, tuple(episodes), replays, quick)
-
-
-def validate_episodes(
-    environment: Environment, schema: str, episodes: Sequence[Episode], *, quick: bool = True
-) -> list[Finding]:
-    """Run the checks on given episodes of one schema: all but those of sampling; raises as :func:`validate` does."""
-    subject = f"{environment.name}/{schema}"
-    findings = [
-        Finding(STABLE, environment.name, _problem(partial(_stable, environment)), REMEDIES[STABLE])
-    ]
-    problem, sample = attempted(partial(sample_of, environment, schema, episodes, quick=quick))
-    findings.append(Finding(ANSWERS, subject, problem, "mend what its message says"))
-    for check in CHECKS if sample is not None else ():
-        assert sample is not None
-        name, problem = _checked(check, environment, sample)
-        findings.append(Finding(name, subject, problem, _remedy(environment, name)))
-    return findings
+    return Sample(schema, episodes, replays, quick)
 
 
 def _remedy(environment: Environment, check: str) -> str:

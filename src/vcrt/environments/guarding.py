@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from vcrt.call_record import current_record
+from vcrt.call_record import TIMEOUT, current_record
 from vcrt.environments.contract import (
     Accepted,
     BatchEnvironment,
@@ -44,7 +44,6 @@ from vcrt.errors import EnvironmentFailure, MalformedInputError, VcrtError, Veri
 from vcrt.hashing import Json, canonical_json
 from vcrt.printable import counted
 from vcrt.progress import counted_call
-from vcrt.workers import TIMEOUT
 
 Result = TypeVar("Result")
 _MARK = "_is_guarded"

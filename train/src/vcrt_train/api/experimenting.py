@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from vcrt.errors import MalformedInputError, RunError, VcrtError
 from vcrt.hashing import Json
-from vcrt.jobs import num_jobs
+from vcrt.processes import num_jobs
 from vcrt.progress import SILENT, Progress
 from vcrt.records.dataset import Dataset, open_dataset
 from vcrt.storage import require_new

@@ -19,8 +19,8 @@ from vcrt.certification.schema_names import select_schemas
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import discard_work_of_finished, make_dataset
 from vcrt.errors import DatasetError, RunError, UnknownNameError, VcrtError
-from vcrt.jobs import num_jobs
 from vcrt.printable import counted
+from vcrt.processes import num_jobs
 from vcrt.progress import SILENT, Progress, tell
 from vcrt.records.dataset import Dataset, open_dataset, require_agreement
 from vcrt.records.manifest import AGREEMENT, Agreement

@@ -15,8 +15,8 @@ import vcrt_train
 from vcrt.cli.options import last_given, plain_console, say
 from vcrt.cli.progress import showing_progress
 from vcrt.errors import RunError, VcrtError
-from vcrt.jobs import num_jobs
 from vcrt.printable import counted
+from vcrt.processes import num_jobs
 
 if TYPE_CHECKING:
     from vcrt_train.protocol.scores import Scores
