@@ -12,7 +12,7 @@ from vcrt.api.certifying import Environments, as_dataset, factories_of, path_or_
 from vcrt.certification.episodes import preset_named
 from vcrt.certification.shards import EnvironmentFactory, factory_of
 from vcrt.datasets.examination import Describe, Examined, description_of, examine, from_certified
-from vcrt.environments.isolation import describe, sample
+from vcrt.environments.isolation import ask, describe
 from vcrt.errors import DatasetError, UnknownNameError, VcrtError
 from vcrt.printable import counted
 from vcrt.progress import SILENT, Progress
@@ -133,7 +133,8 @@ def _sampled(name: str, environments: Environments, progress: Progress) -> tuple
         )
     factory = factory_of(matched[1], environments)
     schema = describe(factory).schema(matched[2])
-    drawn = sample(factory, schema.name, int(matched[3]))
+    seed = int(matched[3])
+    drawn = ask(factory, lambda environment: environment.sample(schema.name, seed))
     what = "sequences of steps" if preset_named(schema.preset).is_long else "every order"
     return (
         examine(factory, drawn, preset_named(schema.preset), progress),

@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from vcrt.environments.contract import (
     Environment,
-    Episode,
     Guards,
     Schema,
     StepEnvironment,
@@ -106,11 +105,6 @@ def ask(
 def describe(factory: Callable[[], Environment]) -> Description:
     """What an environment says of itself; raises :class:`VcrtError` if it cannot even be made."""
     return ask(factory, _description)
-
-
-def sample(factory: Callable[[], Environment], schema: str, seed: int) -> Episode:
-    """A sampled episode."""
-    return ask(factory, lambda environment: environment.sample(schema, seed))
 
 
 def _answer(
