@@ -25,7 +25,7 @@ from vcrt_clrs.shim import load_dm_clrs
 from vcrt_clrs.trace import Instance, Trace, genuine_trace
 
 SITE = Path(sysconfig.get_path("purelib"))
-SOURCES = [Path(package.__file__).parents[1] for package in (vcrt, vcrt_clrs)]
+OWN = [Path(str(package.__file__)).parent for package in (vcrt, vcrt_clrs)]
 COMMAND = "pip install --no-deps dm-clrs==2.0.3"
 HEAVY = ("tensorflow", "jax", "chex")
 
@@ -34,7 +34,7 @@ def run(code: str, *paths: Path) -> str:
     """The output of ``code`` in a fresh interpreter that sees ``paths`` and no other packages."""
     done = subprocess.run(
         [sys.executable, "-S", "-c", textwrap.dedent(code)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*SOURCES, *paths)))},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
         capture_output=True,
         text=True,
         timeout=60,
@@ -49,9 +49,10 @@ def bare_site(tmp_path: Path) -> Path:
     """A packages folder with what the shim promises to be enough, but without dm-clrs."""
     site = tmp_path / "site"
     site.mkdir()
-    for name in ("numpy", "numpy.libs", "attr", "attrs", "absl"):
-        if (SITE / name).exists():
-            (site / name).symlink_to(SITE / name)
+    needed = [SITE / name for name in ("numpy", "numpy.libs", "attr", "attrs", "absl")]
+    for package in [*OWN, *needed]:
+        if package.exists():
+            (site / package.name).symlink_to(package)
     return site
 
 
