@@ -10,12 +10,12 @@ import resource
 import pytest
 
 from vcrt.errors import DatasetError, TooLargeError
-from vcrt.hashing import canonical_json, sha256_hex
+from vcrt.hashing import canonical_json, json_digest, sha256_hex
 from vcrt.records import rows as row_files
 from vcrt.records.dataset import POLICY_COLUMNS
 from vcrt.records.rows import HEADER, read_lines, read_rows, row_of, write_rows
 from vcrt.records.sealing.integrity import damaged_rows
-from vcrt.records.sealing.statement import Leaf, row_digest
+from vcrt.records.sealing.statement import Leaf
 
 #: More than a file of so few bytes may unfold to.
 MANY = 80 * 2**20
@@ -35,7 +35,7 @@ def lines_of(rows):
 
 def leaves_of(rows):
     return [
-        Leaf(audit="", certificate="", environment="e", episode=str(i), policy=row_digest(row))
+        Leaf(audit="", certificate="", environment="e", episode=str(i), policy=json_digest(row))
         for i, row in enumerate(rows)
     ]
 
@@ -162,7 +162,7 @@ def test_moved_rows_are_named_without_looking_at_all_for_each(tmp_path):
     path = tmp_path / "t.jsonl.gz"
     count = 500
     rows = [{"episode_id": sha256_hex(b"%d" % i), "record": "x"} for i in range(count)]
-    leaves = [Leaf(audit=Compared(row_digest(row)), certificate="", environment="e", episode=row["episode_id"],
+    leaves = [Leaf(audit=Compared(json_digest(row)), certificate="", environment="e", episode=row["episode_id"],
                    policy="") for row in rows]  # fmt: skip
     write_rows(rows[::-1], path)
     damage = list(damaged_rows(path, "t", tuple(rows[0]), leaves))
@@ -210,7 +210,7 @@ def test_all_that_our_writer_makes_is_read_as_gzip_and_json_read_it(tmp_path):
     for name, rows in written_files():
         write_rows(rows, path)
         assert read_rows(path, POLICY_COLUMNS) == rows, name
-        assert [sha256_hex(line) for line in read_lines(path)] == [row_digest(row) for row in rows]
+        assert [sha256_hex(line) for line in read_lines(path)] == [json_digest(row) for row in rows]
         with gzip.open(path, "rb") as stream:
             assert [json.loads(line) for line in stream] == rows
         # The bytes say nothing of a name or a time.

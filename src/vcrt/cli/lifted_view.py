@@ -156,6 +156,10 @@ def print_orders(console: Console, report: OrdersReport, labels: Sequence[str]) 
         say(console, f"somewhere without any effect: {names}")
 
 
+def _fields(one: object, *names: str) -> dict[str, Json]:
+    return {name: getattr(one, name) for name in names}
+
+
 def _file_document(lifted: FileLift, file: str) -> Json:
     return {
         "file": file,
@@ -163,8 +167,7 @@ def _file_document(lifted: FileLift, file: str) -> Json:
         "replay": "merged",
         "theorems": [_theorem_document(theorem) for theorem in lifted.theorems],
         "refused": [
-            {name: getattr(one, name) for name in ("line", "theorem", "cause", "found", "allowed")}
-            for one in lifted.refused
+            _fields(one, "line", "theorem", "cause", "found", "allowed") for one in lifted.refused
         ],
     }
 
@@ -173,19 +176,14 @@ def _theorem_document(theorem: LiftedTheorem) -> Json:
     return {
         "name": theorem.lifted.theorem,
         "line": theorem.lifted.line,
-        "steps": [{"label": s.label, "text": s.text, "line": s.line} for s in theorem.lifted.steps],
+        "steps": [_fields(step, "label", "text", "line") for step in theorem.lifted.steps],
         "orders": theorem.orders.num_orders,
         "legal_orders": theorem.orders.num_legal,
         "other_state": theorem.orders.num_other_state,
         "certificates_sha256": theorem.orders.digest,
         "pairs": [
             {
-                "first": pair.first,
-                "second": pair.second,
-                "relation": pair.relation,
-                "before": pair.before,
-                "always_first": pair.always_first,
-                "reason": pair.reason,
+                **_fields(pair, "first", "second", "relation", "before", "always_first", "reason"),
                 "contexts": {str(verdict): count for verdict, count in pair.contexts.items()},
             }
             for pair in theorem.orders.pairs

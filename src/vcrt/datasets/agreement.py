@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from vcrt.certification.config import shard_size
 from vcrt.certification.episodes import Exclusion, Preset
@@ -20,7 +21,7 @@ from vcrt.environments.guarding import make_guarded
 from vcrt.environments.isolation import Description, describe
 from vcrt.errors import DatasetError, DisagreementError, VerifierFailure
 from vcrt.printable import counted
-from vcrt.processes import Backend, in_fresh_processes
+from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress, call_progress
 from vcrt.records.anonymise import NO_TEXTS, anonymise, step_texts
 from vcrt.records.audit import AUDIT_COLUMNS, audit_row, episode_of_json
@@ -45,20 +46,14 @@ class _Shard:
     form: RecordForm
 
 
-@dataclass(frozen=True, slots=True)
-class _Again:
-    """What one episode gives this time: its rows, or why it gives none."""
-
-    row: dict[str, str]
-    policy: dict[str, str]
-    refusal: str | None = None
+#: What one episode gives this time: its audit row and its policy row, or why it gives none.
+_Again: TypeAlias = tuple[dict[str, str], dict[str, str]] | str
 
 
 def verify_agreement(
     dataset: Dataset,
     *,
     jobs: int,
-    backend: Backend = "loky",
     progress: Progress = SILENT,
     factories: Mapping[str, EnvironmentFactory] | None = None,
 ) -> Agreement:
@@ -100,7 +95,6 @@ def verify_agreement(
                     for part in parts
                 ),
                 jobs=jobs,
-                backend=backend,
                 error=VerifierFailure,
                 on_wait=calls.show,
                 narrow=_only_episode,
@@ -176,13 +170,13 @@ def _replay_again(shard: _Shard) -> tuple[list[_Again], Guards]:
     if shard.form.is_text:
         environment = make_guarded(shard.factory)
         texts = step_texts(environment, shard.episodes, shard.form.view, shard.seed)
-    again = []
+    again: list[_Again] = []
     for outcome, own in zip(outcomes, texts, strict=True):
         if isinstance(outcome, Exclusion):
-            again.append(_Again({}, {}, f"{outcome.kind}: {outcome.detail}"))
+            again.append(f"{outcome.kind}: {outcome.detail}")
         else:
             anonymised = anonymise(outcome, shard.seed, shard.form, own)
-            again.append(_Again(audit_row(outcome, anonymised), policy_row(anonymised.record)))
+            again.append((audit_row(outcome, anonymised), policy_row(anonymised.record)))
     return again, guards
 
 
@@ -199,17 +193,18 @@ def _difference(
     found: _Again,
 ) -> DatasetError | None:
     """Why an episode does not agree with its own replay; None if it does."""
-    if found.refusal is not None or found.row != sealed:
-        differing = [name for name in AUDIT_COLUMNS if found.row.get(name) != sealed[name]]
+    row, policy = ({}, {}) if isinstance(found, str) else found
+    if row != sealed:
+        differing = ", ".join(name for name in AUDIT_COLUMNS if row.get(name) != sealed[name])
         return DatasetError(
             "an episode does not replay as it was certified",
             where=f"{dataset.path}, episode {sealed['episode_id']}",
-            found=found.refusal or f"other values in {', '.join(differing)}",
+            found=found if isinstance(found, str) else f"other values in {differing}",
             expected="the sealed evidence, replay by replay",
             remedy="if the verifier is deterministic, the dataset was altered: make it again with `vcrt certify`",
         )
     record = records.get(sealed["record_id"])
-    if record is None or policy_row(record) != found.policy:
+    if record is None or policy_row(record) != policy:
         return DatasetError(
             "a policy record is not the one that its evidence gives",
             where=f"{dataset.path / policy_name(environment)}, record {sealed['record_id'][:80]}",

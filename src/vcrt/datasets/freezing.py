@@ -56,7 +56,7 @@ from vcrt.records.manifest import (
 from vcrt.records.record_form import PLAIN_FORM, RecordForm, usual_form
 from vcrt.records.rows import write_rows
 from vcrt.records.sealing.seal import write_seal
-from vcrt.records.sealing.statement import Leaf, leaf_of, row_digest
+from vcrt.records.sealing.statement import Leaf, leaf_of
 from vcrt.storage import (
     make_directory,
     publish_directory,
@@ -245,7 +245,7 @@ def _audit_rows(
                 evidence.append(_evidence_counts(episode))
             row, policy = audit_row(episode, anonymised), policy_row(anonymised.record)
             written.policy.append(policy)
-            digests = {"policy": row_digest(policy), "audit": row_digest(row)}
+            digests = {"policy": json_digest(policy), "audit": json_digest(row)}
             written.leaves.append(leaf_of(schema.environment, row, config.preset, **digests))
             yield row
         exclusions = Counter(exclusion.kind for exclusion in schema.exclusions)

@@ -135,7 +135,7 @@ def certificate_of(value: dict[str, Any], path: Path) -> SealedCertificate:
     """What :func:`read_certificate` makes of the JSON ``value``; errors call its place ``path``."""
     _require_form(value, path)
     found = str(value["sha256"])
-    expected = _digest(value)
+    expected = json_digest({name: part for name, part in value.items() if name != "sha256"})
     if found != expected:
         raise DatasetError(
             "the certificate was changed after it was made",
@@ -204,10 +204,6 @@ def _preset_json(preset: Preset) -> dict[str, Json]:
 
 def _sealed(document: dict[str, Json]) -> dict[str, Json]:
     return {**document, "sha256": json_digest(document)}
-
-
-def _digest(value: Mapping[str, Json]) -> str:
-    return json_digest({name: part for name, part in value.items() if name != "sha256"})
 
 
 def _read_json(path: Path) -> dict[str, Any]:

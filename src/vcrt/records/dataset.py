@@ -115,19 +115,14 @@ def _damaged(path: Path, damage: Damage, against: str = "") -> DatasetError:
 
 def not_a_dataset(path: Path) -> DatasetError:
     """The error for a place where there is no dataset."""
+    found = "a file, not a directory" if path.exists() else "no such directory"
     return DatasetError(
         "not a frozen dataset",
         where=str(path),
-        found=_what_is_there(path),
+        found=f"no {MANIFEST}" if path.is_dir() else found,
         expected="a directory made by `vcrt certify`",
         remedy="make one with `vcrt certify --output DIRECTORY`",
     )
-
-
-def _what_is_there(path: Path) -> str:
-    if path.is_dir():
-        return f"no {MANIFEST}"
-    return "a file, not a directory" if path.exists() else "no such directory"
 
 
 def require_agreement(dataset: Dataset) -> Agreement:

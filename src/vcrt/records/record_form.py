@@ -127,19 +127,17 @@ class RecordForm(ClosedModel):
     @property
     def text(self) -> str:
         """What is not as usual, in words; empty if nothing is."""
-        parts = []
+        pool = f"pointers drawn from {LARGE_POOL} or more" if self.pool == "large" else ""
         if self.is_text:
-            return f"pointers drawn from {LARGE_POOL} or more" if self.pool == "large" else ""
-        if self.relations == "reduced":
-            parts.append("only relations that do not follow from others")
-        if self.commutations == "omitted":
-            parts.append("no commuting pairs")
-        if self.distractors:
-            noun = "relation" if self.distractors == 1 else "relations"
-            parts.append(f"{self.distractors} {noun} among operations that do not occur")
-        if self.pool == "large":
-            parts.append(f"pointers drawn from {LARGE_POOL} or more")
-        return ", ".join(parts)
+            return pool
+        distractors = f"{counted(self.distractors, 'relation')} among operations that do not occur"
+        parts = (
+            "only relations that do not follow from others" if self.relations == "reduced" else "",
+            "no commuting pairs" if self.commutations == "omitted" else "",
+            distractors if self.distractors else "",
+            pool,
+        )
+        return ", ".join(filter(None, parts))
 
 
 #: Every certified relation, and nothing else.

@@ -24,7 +24,7 @@ from vcrt.cli.verify import inclusion_line
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import AlteredError, DatasetError
-from vcrt.hashing import canonical_json, sha256_hex
+from vcrt.hashing import canonical_json, json_digest, sha256_hex
 from vcrt.records.audit import certified_from_row
 from vcrt.records.certificate import certificate_document
 from vcrt.records.dataset import open_dataset, read_audit, require_agreement
@@ -32,7 +32,7 @@ from vcrt.records.manifest import Manifest
 from vcrt.records.sealing.envelopes import envelope_bytes, envelope_from_bytes, envelope_of
 from vcrt.records.sealing.integrity import examine_integrity, require_integrity
 from vcrt.records.sealing.seal import check_proof, make_proof, seal_dataset
-from vcrt.records.sealing.statement import leaf_from_line, leaf_hash, leaf_of, row_digest
+from vcrt.records.sealing.statement import leaf_from_line, leaf_hash, leaf_of
 
 TOY = {"toy": toy.ToyEnvironment}
 
@@ -226,7 +226,7 @@ def test_a_leaf_has_the_digest_of_the_certificate_that_show_prints(frozen):
     preset = frozen.manifest.preset
     for row in read_audit(frozen, "toy"):
         document = certificate_document(certified_from_row(row, preset), preset)
-        leaf = leaf_of("toy", row, preset, policy="", audit=row_digest(row))
+        leaf = leaf_of("toy", row, preset, policy="", audit=json_digest(row))
         assert leaf.certificate == document["sha256"]
 
 

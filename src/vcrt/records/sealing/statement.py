@@ -104,11 +104,6 @@ def certificate_digest(audit_row: Mapping[str, str], preset: Preset) -> str:
     return sha256_hex(f"{{{text}}}".encode("utf-8", "surrogatepass"))
 
 
-def row_digest(row: Mapping[str, str]) -> str:
-    """The digest of a row of either view."""
-    return json_digest(dict(row))
-
-
 def leaves_bytes(leaves: Iterable[Leaf]) -> bytes:
     """The file of all leaves, one a line."""
     return b"".join(leaf.data() + b"\n" for leaf in leaves)
