@@ -12,8 +12,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from vcrt.certification.config import sampled
-from vcrt.certification.schema_names import select_schemas
+from vcrt.certification.config import sampled, select_schemas
 from vcrt.datasets.freezing import make_dataset
 from vcrt_train.integrations.datasets import to_dataset
 from vcrt_train.integrations.text import Rendering

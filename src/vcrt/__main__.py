@@ -9,7 +9,7 @@ from contextlib import ExitStack
 _NEEDED = (
     "vcrt.certification.shards",
     "vcrt.certification.log_lifting",
-    "vcrt.certification.schedule_checks",
+    "vcrt.certification.schedules",
 )
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import poset_environment as posets
 from reductions import classes
-from vcrt.certification.certificates import UncertifiedError, certificates
+from vcrt.certification.certificates import UncertifiedError, certificates, relation_graph
 from vcrt.certification.episodes import (
     PRESETS,
     CertifiedEpisode,
@@ -22,7 +22,6 @@ from vcrt.certification.episodes import (
 from vcrt.certification.lattice import Lattice
 from vcrt.certification.lattice_replay import replay_lattices
 from vcrt.certification.long_episodes import explain
-from vcrt.certification.relations import relation_graph
 from vcrt.certification.replay import replay_exhaustively
 from vcrt.certification.replay_tree import Reached, ReplayTree, tree_from_json
 from vcrt.environments.contract import Accepted, Rejected
@@ -222,10 +221,11 @@ class Erasing(posets.Posets):
         return answer
 
 
-def test_a_class_that_fares_otherwise_than_the_relations_say_excludes_the_episode():
+def test_a_class_that_fares_otherwise_than_the_relations_say_excludes_the_episode(monkeypatch):
     made = posets.episode(12, (), [(2, 5)])
     # Without contexts drawn at random, only the representative of a class has it.
-    found = flaw_of(tree_of(made, Erasing(), contexts_per_pair=0))
+    monkeypatch.setattr("vcrt.certification.sampling.CONTEXTS_PER_PAIR", 0)
+    found = flaw_of(tree_of(made, Erasing()))
     assert found.kind == "outside_schema"
     assert "does not keep the relations" in found.detail
 
@@ -369,9 +369,10 @@ def test_no_relation_and_one_order_are_outside_the_presets():
         assert outcome.kind == "outside_schema"
 
 
-def test_what_does_not_fit_is_named_with_a_way_out():
+def test_what_does_not_fit_is_named_with_a_way_out(monkeypatch):
+    monkeypatch.setattr("vcrt.certification.lattice_replay.MAX_CONTEXTS", 50)
     with pytest.raises(TooLargeError, match="too many contexts") as caught:
-        tree_of(posets.random_episode(8, 0), max_contexts=50)
+        tree_of(posets.random_episode(8, 0))
     assert "sample" in caught.value.remedy
     with pytest.raises(TooLargeError, match="65 operations"):
         tree_of(posets.episode(65))

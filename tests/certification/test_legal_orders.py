@@ -24,7 +24,7 @@ from vcrt.certification.lattice import Lattice
 from vcrt.certification.lattice_replay import replay_lattices
 from vcrt.certification.pairs import report_orders
 from vcrt.certification.replay import replay_exhaustively
-from vcrt.certification.schedule_checks import checked_schedule
+from vcrt.certification.schedules import checked_schedule
 from vcrt.datasets.freezing import make_dataset
 from vcrt.datasets.verdicts import passes
 from vcrt.environments.conformance_checks import Sample, _some_order_is_not_legal

@@ -8,8 +8,8 @@ from functools import cache
 import pytest
 
 from long_graphs import certified_relations
+from vcrt.certification.config import select_schemas
 from vcrt.certification.episodes import PRESETS
-from vcrt.certification.schema_names import select_schemas
 from vcrt.environments.contract import Accepted
 from vcrt.environments.posets import SIZES, below_of
 from vcrt.environments.registry import load_environment

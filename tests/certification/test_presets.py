@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from graph_environment import GRAPHS, Graphs, episode
 from preset_outcomes import outcome
+from vcrt.certification.certificates import directed
+from vcrt.certification.config import select_schemas
 from vcrt.certification.episodes import (
     PAPER_PRESET,
     PRESETS,
@@ -18,9 +20,7 @@ from vcrt.certification.episodes import (
     certify_episode,
     preset_named,
 )
-from vcrt.certification.relations import directed
 from vcrt.certification.replay import replay_exhaustively
-from vcrt.certification.schema_names import select_schemas
 from vcrt.environments.contract import Accepted
 from vcrt.errors import UnknownNameError, VcrtError
 from vcrt.orders import linear_extensions, transitive_closure, transitive_reduction

@@ -7,7 +7,7 @@ from itertools import combinations, permutations
 import pytest
 
 from reductions import classes
-from vcrt.certification.reduction import dependence, representatives
+from vcrt.certification.long_episodes import dependence, representatives
 from vcrt.errors import TooLargeError
 from vcrt.randomness import generator
 
@@ -63,7 +63,8 @@ def test_a_refused_order_ends_at_the_refusal():
     assert len(found) == len(set(found)) <= 2**6
 
 
-def test_too_many_classes_are_named_with_a_way_out():
+def test_too_many_classes_are_named_with_a_way_out(monkeypatch):
+    monkeypatch.setattr("vcrt.certification.long_episodes.MAX_REPRESENTATIVES", 1000)
     with pytest.raises(TooLargeError, match="classes of orders") as caught:
-        representatives(dependence(9, combinations(range(9), 2)), limit=1000)
+        representatives(dependence(9, combinations(range(9), 2)))
     assert caught.value.remedy

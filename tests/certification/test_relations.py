@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from vcrt.certification.certificates import Certificate, PathEvidence, UncertifiedError
-from vcrt.certification.relations import relation_graph
+from vcrt.certification.certificates import (
+    Certificate,
+    PathEvidence,
+    UncertifiedError,
+    relation_graph,
+)
 
 
 def accepted(*operations):

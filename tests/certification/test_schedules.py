@@ -12,8 +12,7 @@ from vcrt.certification.certificates import UncertifiedError
 from vcrt.certification.data_flow import DataFlow, data_flow
 from vcrt.certification.episodes import ANY_PRESET, CertifiedEpisode, certify_episode
 from vcrt.certification.lattice_replay import replay_lattices
-from vcrt.certification.schedule_checks import checked_schedule, path_of_swaps
-from vcrt.certification.schedules import schedule_of
+from vcrt.certification.schedules import checked_schedule, path_of_swaps, schedule_of
 from vcrt.environments.contract import Accepted
 from vcrt.orders import linear_extensions
 from vcrt.randomness import generator
@@ -104,13 +103,14 @@ class Rare(Cells):
         return repr(sorted(state)).encode()
 
 
-def test_a_schedule_of_samples_is_mended_where_one_of_its_orders_fails():
+def test_a_schedule_of_samples_is_mended_where_one_of_its_orders_fails(monkeypatch):
+    # No more contexts than it takes to find relations that hold everywhere.
+    monkeypatch.setattr("vcrt.certification.sampling.CONTEXTS_PER_PAIR", 0)
     made = episode(list(range(12)))
     found = []
     for seed in range(8):
         environment = Rare(seed)
-        # No more contexts than it takes to find relations that hold everywhere.
-        (replays,) = replay_lattices(environment, [made], contexts_per_pair=0)
+        (replays,) = replay_lattices(environment, [made])
         before, after = schedule_of(replays.tree), checked_schedule(environment, replays)
         assert 1 <= after.checked_orders <= 64
         found.append((len(before.order.pairs), len(after.order.pairs)))

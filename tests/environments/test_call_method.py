@@ -15,8 +15,8 @@ import pytest
 from pydantic import BaseModel, Field
 
 import vcrt
-from vcrt.environments.contract import Provenance
-from vcrt.environments.shared_prefixes import run_sharing
+from vcrt.environments.contract import Provenance, ReplayRequest
+from vcrt.environments.shared_prefixes import replay_sharing
 from vcrt.environments.tool_calls import (
     Call,
     InvalidCall,
@@ -112,11 +112,12 @@ def test_calls_of_tools_with_models_and_async_commute_as_they_should():
     calls = [Call("bill", ACME), Call("bill", ZETA), Call("total", {"bill": identifier})]
     provenance = Provenance(source="test", generator="test", seed=0)
     episode = episode_of_calls("till", "log", None, operations_of(calls), provenance)
-    answers = run_sharing(Shop(), episode, [(0, 1, 2), (1, 0, 2), (2, 0, 1)])
-    assert answers[0, 1] == (answers[1, 0][0], answers[0, 1][1])
-    assert answers[0, 1, 2][1] == answers[1, 0, 2][1] == '"21.00"'
-    assert answers[2,][1] == '"0"'
-    written = json.loads(answers[0,][1])
+    requests = [ReplayRequest(episode, order) for order in ((0, 1, 2), (1, 0, 2), (2, 0, 1))]
+    one, other, early = replay_sharing(Shop(), requests)
+    assert one.state_hashes[2:] == other.state_hashes[2:]
+    assert one.output_of[2] == other.output_of[2] == '"21.00"'
+    assert early.output_of[2] == '"0"'
+    written = json.loads(one.output_of[0])
     assert written["id"] == identifier
     assert written["due"] == "2026-02-01"
     assert written["lines"] == [{"sku": "a", "number": 2, "price": "10.50"}]

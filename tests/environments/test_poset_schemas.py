@@ -9,9 +9,9 @@ from itertools import permutations
 import pytest
 
 from graph_environment import Graphs, episode
+from vcrt.certification.certificates import directed
 from vcrt.certification.config import sampled
 from vcrt.certification.episodes import SEVERAL_PRESET, CertifiedEpisode, certify_episode
-from vcrt.certification.relations import directed
 from vcrt.certification.replay import replay_exhaustively
 from vcrt.datasets.freezing import make_dataset
 from vcrt.environments.posets import SHAPES, below_of, linear_order, shape_of

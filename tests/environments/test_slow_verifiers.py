@@ -23,17 +23,16 @@ import toy_environment as toy
 import vcrt
 from long_graphs import LongGraphs
 from terminals import in_a_terminal
-from vcrt.certification import selection
+from vcrt.certification import run
 from vcrt.certification.config import SHARD_SIZE, sampled, shard_size
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion
+from vcrt.certification.evidence import SecondReplay
 from vcrt.certification.lattice_replay import replay_lattices, replay_merged
 from vcrt.certification.pairs import report_orders
-from vcrt.certification.rehearsal import rehearsed_calls
 from vcrt.certification.replay import replay_exhaustively
 from vcrt.certification.run import certify
-from vcrt.certification.shard_results import SecondReplay
 from vcrt.certification.shards import replay_first
-from vcrt.certification.validation import look_at
+from vcrt.certification.validation import look_at, rehearsed_calls
 from vcrt.environments.conformance import validate
 from vcrt.environments.conformance_checks import CHECKS
 from vcrt.environments.contract import Accepted, Rejected
@@ -211,9 +210,9 @@ class Uneven(toy.ToyEnvironment):
 
 def selected(kind, wanted, size, monkeypatch):
     """What is selected when shards have ``size`` candidates: numbers of the accepted ones, and those left out."""
-    monkeypatch.setattr(selection, "shard_size", lambda _: size)
+    monkeypatch.setattr(run, "shard_size", lambda _: size)
     config = sampled({"toy": ("needs",)}, wanted, seed=3)
-    made = selection.Selection(series=config.series[0], versions=kind().versions(), config=config)
+    made = run.Selection(series=config.series[0], versions=kind().versions(), config=config)
     while not made.complete:
         made.refuse_if_hopeless()
         for piece in made.next_pieces(kind):
@@ -325,7 +324,7 @@ def test_sharing_prefixes_gives_what_fresh_starts_give_in_the_calls_that_are_for
     fresh_calls, fresh = calls_of(lambda: replay_exhaustively(guarded(kind()), episodes))
     calls, shared = calls_of(lambda: replay_exhaustively(guarded(kind()), episodes, sharing=True))
     assert shared == fresh
-    assert [m.evidence for m in replay_merged(kind(), episodes)] == fresh
+    assert replay_merged(kind(), episodes) == fresh
     expected = [3 * describe(kind).calls_for_all_orders(4, sharing=s) for s in (False, True)]
     exact = schema == "overwrite"  # where nothing is refused
     assert (fresh_calls, calls) == tuple(expected) if exact else calls <= expected[1]

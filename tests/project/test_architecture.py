@@ -62,7 +62,6 @@ PURE = (
             "long_episodes.py",
             "pairs.py",
             "proportions.py",
-            "reduction.py",
             "replay_tree.py",
             "sampling.py",
         )

@@ -21,7 +21,7 @@ from configs import config
 from language_models import save_model
 from training_fixtures import tiny_model
 from vcrt.certification.config import sampled
-from vcrt.certification.shard_results import FirstReplay, SecondReplay
+from vcrt.certification.evidence import FirstReplay, SecondReplay
 from vcrt.datasets.freezing import make_dataset
 from vcrt.documents import is_plain_name, strict_json
 from vcrt.environments.contract import Episode, Operation, Provenance

@@ -17,8 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from vcrt.certification.config import sampled
-from vcrt.certification.schema_names import select_schemas
+from vcrt.certification.config import sampled, select_schemas
 from vcrt.datasets.freezing import make_dataset
 
 GOLDEN = Path(__file__).parents[1] / "support" / "golden.json"

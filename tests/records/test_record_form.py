@@ -16,9 +16,9 @@ import toy_environment as toy
 from anonymity_support import made_episode
 from graph_environment import SEVERAL, SeveralGraphs, episode
 from preset_outcomes import outcome
+from vcrt.certification.certificates import OperationRelation
 from vcrt.certification.config import sampled
 from vcrt.certification.episodes import SEVERAL_PRESET
-from vcrt.certification.relations import OperationRelation
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import DatasetError, MalformedInputError

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from vcrt.certification.certificates import OperationRelation
 from vcrt.certification.episodes import CertifiedEpisode
-from vcrt.certification.relations import OperationRelation
 from vcrt.certification.replay_tree import EpisodeReplays, ReplayTree
 from vcrt.environments.contract import Episode, Operation, Provenance, Versions
 from vcrt.orders import all_orders

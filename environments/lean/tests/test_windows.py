@@ -50,7 +50,7 @@ def written(folder, name="Mine.lean"):
 
 
 def replayed(environment, episodes):
-    return [merged.evidence for merged in replay_merged(environment, episodes)]
+    return replay_merged(environment, episodes)
 
 
 def lifted(file, environment, replay=replayed):

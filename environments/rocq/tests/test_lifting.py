@@ -57,7 +57,7 @@ def lifted(folder, text, steps=4):
     return lift_rocq(
         written(folder, text),
         RocqEnvironment(),
-        lambda e, s: [merged.evidence for merged in replay_merged(e, s)],
+        replay_merged,
         steps=steps,
     )
 

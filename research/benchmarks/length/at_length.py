@@ -29,9 +29,8 @@ import numpy as np
 from at_length_measures import legal_mass_and_entropy
 
 import vcrt
-from vcrt.certification.config import sampled
+from vcrt.certification.config import sampled, select_schemas
 from vcrt.certification.episodes import preset_named
-from vcrt.certification.schema_names import select_schemas
 from vcrt.processes import in_fresh_processes, num_jobs
 from vcrt.randomness import derive_seed, generator
 from vcrt.records.dataset import load_items, open_dataset, require_agreement

@@ -23,9 +23,10 @@ from pathlib import Path
 from statistics import median
 
 import vcrt
+from vcrt.certification.config import select_schemas
+from vcrt.certification.lattice import Lattice
 from vcrt.certification.lattice_replay import replay_merged
 from vcrt.certification.replay import replay_exhaustively
-from vcrt.certification.schema_names import select_schemas
 from vcrt.environments.contract import BatchEnvironment
 from vcrt.environments.registry import load_environment
 
@@ -94,8 +95,8 @@ def measure(environment, schema, num_episodes):
         merged, merged_cpu, merged_wall = timed(lambda some=some: replay_merged(fresh(), some))
         num_orders = sum(len(e.replays) for e in exhaustive)
         orders += num_orders
-        transitions += sum(m.num_transitions for m in merged)
-        pairs = zip(accepted(exhaustive), accepted([m.evidence for m in merged]), strict=True)
+        transitions += sum(len(Lattice.of(each.tree).transitions) for each in merged)
+        pairs = zip(accepted(exhaustive), accepted(merged), strict=True)
         agreeing += sum(one == other for one, other in pairs)
         rows.append(
             [num_orders / seconds for seconds in (cpu, wall, merged_cpu, merged_wall)]

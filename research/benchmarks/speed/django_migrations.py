@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from vcrt.certification.lattice import Lattice
 from vcrt.certification.lattice_replay import replay_merged
 from vcrt.certification.pairs import report_orders
 from vcrt.errors import VcrtError
@@ -137,8 +138,8 @@ def measured(name: str, python: str, database: str | None) -> dict[str, object]:
                 except VcrtError as error:
                     refused.append(f"{window.steps[0].label}: {error.where}: {error.found}")
                     continue
-                transitions += merged.num_transitions
-                (pair,) = report_orders(merged.evidence).pairs
+                transitions += len(Lattice.of(merged.tree).transitions)
+                (pair,) = report_orders(merged).pairs
                 relation = str(pair.relation)
                 found[f"{kind} {relation}"] += 1
                 if window.reduces[0]:

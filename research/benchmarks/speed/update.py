@@ -42,8 +42,7 @@ from trl import GRPOConfig, GRPOTrainer
 import vcrt
 import vcrt_train.training.run
 import vcrt_train.training.update
-from vcrt.certification.config import sampled
-from vcrt.certification.schema_names import select_schemas
+from vcrt.certification.config import sampled, select_schemas
 from vcrt.datasets.freezing import make_dataset
 from vcrt.orders import all_orders
 from vcrt.records.dataset import load_items

@@ -9,8 +9,8 @@ from pathlib import Path
 from vcrt.certification.completion_judge import MAX_STEPS, CompletionJudge
 from vcrt.certification.completions import Judgement
 from vcrt.certification.config import sampled as sampled_series
+from vcrt.certification.config import select_schemas
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, preset_named
-from vcrt.certification.schema_names import select_schemas
 from vcrt.certification.shards import EnvironmentFactory, factory_of
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.examination import CertificateCheck, examine

@@ -14,12 +14,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from vcrt.certification.config import given
-from vcrt.certification.lattice_replay import replay_merged
 from vcrt.certification.pairs import OrdersReport
-from vcrt.certification.replay_tree import EpisodeReplays
 from vcrt.certification.run import CertifiedSchema, certify
 from vcrt.datasets.freezing import make_dataset
-from vcrt.environments.contract import Environment, Episode
+from vcrt.environments.contract import Episode
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.processes import Backend, num_jobs
 from vcrt.progress import Counting, Progress, observing
@@ -80,15 +78,8 @@ def certified(
         dataset = make_dataset(config, Path(output), jobs=jobs, backend=backend, progress=progress)
         return Lifted(dataset=dataset)
     with tempfile.TemporaryDirectory() as shards:
-        schemas, _ = certify(config, Path(shards), jobs=jobs, backend=backend, progress=progress)
+        schemas = certify(config, Path(shards), jobs=jobs, backend=backend, progress=progress)
     return Lifted(schemas=tuple(schemas))
-
-
-def replay_merged_evidence(
-    environment: Environment, episodes: Sequence[Episode]
-) -> list[EpisodeReplays]:
-    """The evidence of merged replays of each episode."""
-    return [merged.evidence for merged in replay_merged(environment, episodes)]
 
 
 def some(inputs: Sequence[Input]) -> Sequence[Input]:

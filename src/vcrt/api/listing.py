@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vcrt.api.certifying import Environments
-from vcrt.certification.rehearsal import look_in_a_process
-from vcrt.certification.validation import Cost, not_looked_at
+from vcrt.certification.validation import Cost, look_in_a_process, not_looked_at
 from vcrt.environments.conformance import Finding
 from vcrt.environments.isolation import Description, describe
 from vcrt.environments.registry import FromFile, Registered, environment_names, named_factory

@@ -25,8 +25,7 @@ from vcrt.certification.log_lifting import (
 from vcrt.certification.probes import probed_pairs
 from vcrt.certification.replay_tree import EpisodeReplays
 from vcrt.certification.run import CertifiedSchema, certify
-from vcrt.certification.schedule_checks import checked_schedule
-from vcrt.certification.schedules import Schedule
+from vcrt.certification.schedules import Schedule, checked_schedule
 from vcrt.certification.shards import EnvironmentFactory, replays_of
 from vcrt.certification.store import remove_store
 from vcrt.environments.call_logs import read_traces
@@ -179,7 +178,7 @@ def _certified(
 
             shards = unfinished_path(Path(output))
         shards.mkdir(parents=True, exist_ok=True)
-        schemas, _ = certify(
+        schemas = certify(
             config,
             shards,
             jobs=jobs,

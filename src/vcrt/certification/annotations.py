@@ -23,6 +23,7 @@ from vcrt.certification.conditions import (
     Sample,
     Tested,
     as_arguments,
+    as_text,
     cross_test,
     learn,
 )
@@ -34,7 +35,7 @@ from vcrt.certification.tried import Relation, untried
 from vcrt.environments.contract import Episode, Operation
 from vcrt.environments.tool_calls import Tool
 from vcrt.errors import MalformedInputError
-from vcrt.hashing import Json, canonical_json
+from vcrt.hashing import Json
 from vcrt.orders import Order
 
 #: What replay says of a declared hint; ``unsupported``: not contradicted, but what it speaks of was never seen.
@@ -248,7 +249,7 @@ class Evidence:
             context = lattice.contexts[number]
             name, arguments = calls[operation]
             accepted = not isinstance(answer, str)
-            key = context.state_hash, (name, _text(arguments))
+            key = context.state_hash, (name, as_text(arguments))
             known = self.answers.get(key)
             given = _Answer(
                 after=None if isinstance(answer, str) else lattice.contexts[answer].state_hash,
@@ -267,7 +268,7 @@ class Evidence:
     def _add_pairs(
         self, episode: Episode, lattice: Lattice, calls: Sequence[tuple[str, Mapping[str, Json]]]
     ) -> None:
-        texts = [_text(_payload(operation)) for operation in episode.operations]
+        texts = [as_text(_payload(operation)) for operation in episode.operations]
         given = [as_arguments(arguments) for _, arguments in calls]
         for pair, contexts in lattice.by_pair.items():
             # For one tool, by payload: the same two calls are one pair, whichever stood first.
@@ -305,11 +306,12 @@ class Evidence:
         ``ignored`` names what the environment leaves out of its states' bytes; None if that is not known.
         """
         unseen = None if ignored is None else tuple(sorted(ignored))
-        tools = self._tools(unseen)
+        names = sorted({name for _, (name, _) in self.answers})
+        tools = tuple(self._tool(name, unseen) for name in names)
         return Annotations(
             environment=environment,
             tools=tools,
-            pairs=tuple(self._pair(*item) for item in sorted(self.pairs.items(), key=_first)),
+            pairs=tuple(self._pair(*item) for item in sorted(self.pairs.items())),
             declared=_compared(tools, declared),
             num_episodes=self.num_episodes,
             num_sources=len(set().union(*self.sources.values())),
@@ -321,22 +323,12 @@ class Evidence:
             ignored=unseen,
         )
 
-    def _tools(self, ignored: tuple[str, ...] | None) -> tuple[ToolEvidence, ...]:
-        by_tool: dict[str, list[tuple[str, _CallKey, _Answer]]] = {n: [] for n in self.sources}
-        for (state, call), answer in self.answers.items():
-            by_tool[call[0]].append((state, call, answer))
-        return tuple(
-            self._tool(name, answers, ignored)
-            for name, answers in sorted(by_tool.items())
-            if answers
-        )
-
-    def _tool(
-        self,
-        name: str,
-        answers: Sequence[tuple[str, _CallKey, _Answer]],
-        ignored: tuple[str, ...] | None,
-    ) -> ToolEvidence:
+    def _tool(self, name: str, ignored: tuple[str, ...] | None) -> ToolEvidence:
+        answers = [
+            (state, call, answer)
+            for (state, call), answer in self.answers.items()
+            if call[0] == name
+        ]
         accepted = [item for item in answers if not item[2].refused]
         changes = [item for item in accepted if item[2].after != item[0]]
         both = [
@@ -372,7 +364,7 @@ class Evidence:
         refused = sum(seen.refused for seen in met.values())
         kept = [
             (key, seen)
-            for key, seen in sorted(met.items(), key=_first)
+            for key, seen in sorted(met.items())
             if seen.verdict != "vacuous" and not seen.refused
         ]
         compared = [seen for _, seen in kept]
@@ -411,15 +403,15 @@ def _compared(tools: Sequence[ToolEvidence], declared: Sequence[Tool]) -> tuple[
         )
         for hint, value, seen, witness in cases:
             if value is not None:
-                contradicted = value and seen.count > 0
+                standing = _standing(value, seen)
                 found.append(
                     DeclaredHint(
                         tool=tool.name,
                         hint=hint,
                         declared=value,
-                        standing=_standing(value, seen),
+                        standing=standing,
                         seen=seen,
-                        witness=witness if contradicted else None,
+                        witness=witness if standing == "contradicted" else None,
                     )
                 )
     return tuple(found)
@@ -492,11 +484,3 @@ def _alike(one: _Answer, other: _Answer) -> bool:
 def _witness(episode: Episode, context: Order, operations: tuple[int, ...]) -> Witness:
     names = tuple(episode.operations[operation].signature for operation in operations)
     return Witness(episode.episode_id, context, operations, names)
-
-
-def _text(value: Any) -> str:
-    return canonical_json(value).decode(errors="surrogatepass")
-
-
-def _first(item: tuple[Any, Any]) -> Any:
-    return item[0]

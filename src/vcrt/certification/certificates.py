@@ -1,13 +1,14 @@
-"""Make local certificates: what happened when two adjacent operations ran in both orders after one context.
+"""Make local certificates, and of them the relation graph of an episode.
 
-A certificate is evidence, not inference: it holds the four transitions that the verifier answered, with the hashes of
-the states between them. Contexts that no accepted sequence reaches have no certificate; contexts in which neither
-order can run certify nothing and are *vacuous*.
+A certificate says what happened when two adjacent operations ran in both orders after one context. It is evidence, not
+inference: it holds the four transitions that the verifier answered, with the hashes of the states between them.
+Contexts that no accepted sequence reaches have no certificate; contexts in which neither order can run certify nothing
+and are *vacuous*. A relation is what all contexts of a pair agree on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal, TypeAlias
@@ -15,13 +16,12 @@ from typing import Literal, TypeAlias
 from vcrt.certification.replay_tree import EpisodeReplays, Reached
 from vcrt.environments.contract import some_outputs
 from vcrt.hashing import Json
-from vcrt.orders import Order
+from vcrt.orders import Order, transitive_closure
 
 _UNKNOWN = Reached(None, "not replayed")
 
 Verdict: TypeAlias = Literal["diamond", "precedes", "conflicts", "observes", "vacuous"]
-
-
+RelationType: TypeAlias = Literal["commutes", "precedes", "conflicts", "observes"]
 ExclusionKind: TypeAlias = Literal[
     "nondeterministic",
     "ambiguous_correspondence",
@@ -177,3 +177,73 @@ def path_after(
     if passed[0].state_hash is not None:
         passed.append(answers.get((*context, *operations), _UNKNOWN))
     return PathEvidence.of(operations, passed)
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class OperationRelation:
+    """The certified relation of two operations; ``first`` stands before ``second`` unless they commute.
+
+    The direction of ``conflicts`` is towards the certified terminal state, and that of ``observes`` towards the outputs
+    that come with it: that of the reference order.
+    """
+
+    first: int
+    second: int
+    kind: RelationType
+
+    def to_json(self) -> list[Json]:
+        """The JSON form ``[first, second, kind]``."""
+        return [self.first, self.second, self.kind]
+
+
+def relation_graph(
+    num_operations: int, certificates: Iterable[Certificate], *, allow_implied: bool = False
+) -> tuple[OperationRelation, ...]:
+    """One relation for each pair, sorted.
+
+    If every context of a pair is vacuous, nothing certifies it. With ``allow_implied``, it has no relation then if the
+    others order it by transitivity, as the first and the last of three steps that need each other.
+
+    Raises :class:`UncertifiedError` if two contexts disagree about a pair (``context_dependent``) and if nothing
+    certifies one that is not allowed to be without (``outside_schema``).
+    """
+    found: dict[tuple[int, int], dict[OperationRelation, Certificate]] = {
+        pair: {} for pair in combinations(range(num_operations), 2)
+    }
+    for certificate in certificates:
+        if certificate.verdict != "vacuous":
+            found[certificate.pair].setdefault(_relation(certificate), certificate)
+    for pair, relations in found.items():
+        if len(relations) > 1:
+            seen = ", ".join(
+                f"{_said(relation)} after {list(c.context)}" for relation, c in relations.items()
+            )
+            raise UncertifiedError("context_dependent", f"operations {pair}: {seen}")
+    graph = [relation for relations in found.values() for relation in relations]
+    ordered = transitive_closure(directed(graph)) if allow_implied else frozenset()
+    for pair, relations in found.items():
+        if not relations and pair not in ordered and pair[::-1] not in ordered:
+            detail = f"operations {pair} can run in neither order in any context"
+            raise UncertifiedError("outside_schema", detail)
+    return tuple(sorted(graph))
+
+
+def _said(relation: OperationRelation) -> str:
+    """A relation in words, with the one that comes first."""
+    first = "" if relation.kind == "commutes" else f" ({relation.first} first)"
+    return f"{relation.kind}{first}"
+
+
+def directed(relations: Iterable[OperationRelation]) -> list[tuple[int, int]]:
+    """The pairs that must keep their order, as (before, after)."""
+    return [(r.first, r.second) for r in relations if r.kind != "commutes"]
+
+
+def _relation(certificate: Certificate) -> OperationRelation:
+    verdict = certificate.verdict
+    assert verdict != "vacuous"
+    if verdict == "diamond":
+        return OperationRelation(*certificate.pair, "commutes")
+    before = certificate.before
+    (after,) = {*certificate.pair} - {before}
+    return OperationRelation(before, after, verdict)

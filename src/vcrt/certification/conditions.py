@@ -13,8 +13,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import lru_cache
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache, partial
 from itertools import combinations, product
 from typing import Literal, TypeAlias
 
@@ -166,10 +166,12 @@ class Tested:
 
 def as_arguments(arguments: Mapping[str, Json]) -> Arguments:
     """The arguments of a call as conditions take them."""
-    return {
-        name: canonical_json(value).decode(errors="surrogatepass")
-        for name, value in arguments.items()
-    }
+    return {name: as_text(value) for name, value in arguments.items()}
+
+
+def as_text(value: Json) -> str:
+    """Canonical JSON as text."""
+    return canonical_json(value).decode(errors="surrogatepass")
 
 
 def learn(samples: Sequence[Sample], *, one_tool: bool) -> Condition | None:
@@ -183,7 +185,7 @@ def learn(samples: Sequence[Sample], *, one_tool: bool) -> Condition | None:
         return None
     if good == everything:
         return Condition()
-    held = _Held(samples)
+    held = _holding(samples)
     masks: dict[int, Term] = {}
     for term in sorted(_terms(samples, one_tool), key=lambda term: term.rank):
         # Two that no sample tells apart are one here, and what holds of all or none says nothing.
@@ -193,22 +195,16 @@ def learn(samples: Sequence[Sample], *, one_tool: bool) -> Condition | None:
     return _search(list(masks.items())[:_TRIED], good, everything & ~good, _by_source(samples))
 
 
-class _Held:
+def _holding(samples: Sequence[Sample]) -> Callable[[Term], int]:
     """Of which samples a term holds, as bits: asked once for samples of the same arguments."""
-
-    def __init__(self, samples: Sequence[Sample]) -> None:
-        self._alike: dict[object, tuple[Sample, int]] = {}
-        for number, sample in enumerate(samples):
-            key = (*sorted(sample.first.items()), None, *sorted(sample.second.items()))
-            first, mask = self._alike.get(key, (sample, 0))
-            self._alike[key] = first, mask | 1 << number
-
-    def __call__(self, term: Term) -> int:
-        held = 0
-        for sample, mask in self._alike.values():
-            if term.holds(sample.first, sample.second):
-                held |= mask
-        return held
+    alike: dict[object, tuple[Sample, int]] = {}
+    for number, sample in enumerate(samples):
+        key = (*sorted(sample.first.items()), None, *sorted(sample.second.items()))
+        first, mask = alike.get(key, (sample, 0))
+        alike[key] = first, mask | 1 << number
+    return lambda term: sum(
+        mask for sample, mask in alike.values() if term.holds(sample.first, sample.second)
+    )
 
 
 def cross_test(samples: Sequence[Sample], *, one_tool: bool) -> Tested:
@@ -216,7 +212,10 @@ def cross_test(samples: Sequence[Sample], *, one_tool: bool) -> Tested:
 
     So a context is tested once at most, by a condition that has seen none of its sources.
     """
-    names = sorted({source for sample in samples for source in sample.sources}, key=_shuffled)
+    names = sorted(
+        {source for sample in samples for source in sample.sources},
+        key=lambda name: sha256_hex(name.encode(errors="surrogatepass")),
+    )
     part = {name: number % FOLDS for number, name in enumerate(names)}
     parts = [frozenset(part[source] for source in sample.sources) for sample in samples]
     tested = Tested()
@@ -226,7 +225,11 @@ def cross_test(samples: Sequence[Sample], *, one_tool: bool) -> Tested:
         seen = [s for s, within in zip(samples, parts, strict=True) if within != {number}]
         if not seen or not unseen:
             continue
-        condition = learn([_without(s, part, number) for s in seen], one_tool=one_tool)
+        kept = [
+            replace(s, sources=frozenset(name for name in s.sources if part[name] != number))
+            for s in seen
+        ]
+        condition = learn(kept, one_tool=one_tool)
         held = [s for s in unseen if condition is not None and condition.holds(s.first, s.second)]
         right = _commuted(held)
         is_always = condition is not None and not condition.terms
@@ -238,17 +241,8 @@ def cross_test(samples: Sequence[Sample], *, one_tool: bool) -> Tested:
     return tested
 
 
-def _without(sample: Sample, part: Mapping[str, int], number: int) -> Sample:
-    sources = frozenset(source for source in sample.sources if part[source] != number)
-    return Sample(sample.first, sample.second, sample.commuted, sources)
-
-
 def _commuted(samples: Sequence[Sample]) -> Proportion:
     return Proportion(sum(sample.commuted for sample in samples), len(samples))
-
-
-def _shuffled(name: str) -> str:
-    return sha256_hex(name.encode(errors="surrogatepass"))
 
 
 def _by_source(samples: Sequence[Sample]) -> Sequence[int]:
@@ -311,27 +305,20 @@ def _terms(samples: Sequence[Sample], one_tool: bool) -> Iterator[Term]:
     if one_tool:
         first = second = sorted({*first, *second})
     ways = (True, False) if one_tool else (None,)
+    kinds: tuple[Predicate, ...] = ("path prefix", "text prefix")
     for left, right, positive in product(first, second, (True, False)):
+        term = partial(Term, left=left, right=right, positive=positive)
         if not one_tool or left <= right:
             for either in ways if left != right else (None,):
-                yield Term(
-                    predicate="equal", left=left, right=right, positive=positive, either=either
-                )
-        kinds: tuple[Predicate, ...] = ("path prefix", "text prefix")
+                yield term(predicate="equal", either=either)
         for kind, either in product(kinds, ways):
-            yield Term(predicate=kind, left=left, right=right, positive=positive, either=either)
+            yield term(predicate=kind, either=either)
             if not one_tool:
                 yield Term(predicate=kind, left=right, right=left, positive=positive, on="b")
     for on, left, value in _constants(samples, one_tool):
+        term = partial(Term, predicate="constant", left=left, right=value, on=on)
         for positive, either in product((True, False), ways):
-            yield Term(
-                predicate="constant",
-                left=left,
-                right=value,
-                positive=positive,
-                on=on,
-                either=either,
-            )
+            yield term(positive=positive, either=either)
 
 
 def _constants(
@@ -347,16 +334,12 @@ def _constants(
         for key in keys:
             contexts[key] += 1
             sources.setdefault(key, set()).update(sample.sources)
-    often = [
-        key
-        for key, number in sorted(contexts.items(), key=lambda item: (-item[1], item[0]))
-        if number >= _OFTEN * len(samples) and len(sources[key]) >= _SOURCES
-    ]
     tried: Counter[tuple[str, str]] = Counter()
-    for on, name, value in often:
-        tried[on, name] += 1
-        if tried[on, name] <= _CONSTANTS:
-            yield on, name, value
+    for key, number in sorted(contexts.items(), key=lambda item: (-item[1], item[0])):
+        if number >= _OFTEN * len(samples) and len(sources[key]) >= _SOURCES:
+            tried[key[:2]] += 1
+            if tried[key[:2]] <= _CONSTANTS:
+                yield key
 
 
 def begins_path(left: str, right: str) -> bool:

@@ -1,16 +1,18 @@
-"""Say what to certify: series of candidate episodes, sampled by schema or given one by one.
+"""Say what to certify: series of candidate episodes, sampled by schema or given one by one, and schemas by name.
 
 Equal configurations under equal versions give equal datasets. Not covered: how the work is done and by how many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vcrt.certification.episodes import PAPER_PRESET, Preset
-from vcrt.environments.contract import Episode
-from vcrt.errors import MalformedInputError
+from vcrt.environments.contract import ANY, Episode
+from vcrt.environments.isolation import Description, describe
+from vcrt.environments.registry import PAPER_ENVIRONMENTS, Registered
+from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.hashing import Json, json_digest
 from vcrt.randomness import derive_seed
 
@@ -129,3 +131,44 @@ def given(episodes: Sequence[Episode], *, preset: Preset = PAPER_PRESET) -> Cert
         ),
         preset=preset,
     )
+
+
+def select_schemas(
+    names: Iterable[str] = (),
+    preset: str = "paper",
+    *,
+    load: Callable[[str], Description] = lambda name: describe(Registered(name)),
+) -> dict[str, tuple[str, ...]]:
+    """Schemas by environment, from names like ``clrs`` or ``clrs/mst_kruskal``; those of the paper for no names.
+
+    An environment by itself stands for its default schemas of the preset; the preset ``any`` takes those of every one.
+
+    Raises :class:`vcrt.errors.UnknownNameError` for a name that is not registered, and :class:`vcrt.errors.VcrtError`
+    for one that has nothing of the preset.
+    """
+    chosen: dict[str, list[str]] = {}
+    for name in tuple(names) or PAPER_ENVIRONMENTS:
+        environment_name, _, schema = name.partition("/")
+        environment = load(environment_name)
+        wanted = [s.name for s in environment.schemas if s.default and preset in (s.preset, ANY)]
+        if schema:
+            own = environment.schema(schema).preset
+            if preset not in (own, ANY):
+                raise VcrtError(
+                    "a schema that was made for another preset",
+                    found=f"{name}, for preset {own!r}",
+                    expected=f"schemas for preset {preset!r}",
+                    remedy=f"add --preset {own} (or --preset {ANY}), or leave the schema out",
+                )
+            wanted = [schema]
+        if not wanted:
+            presets = dict.fromkeys(one.preset for one in environment.schemas)
+            raise VcrtError(
+                "an environment without a schema for this preset",
+                found=f"environment {environment.name!r}, preset {preset!r}",
+                expected=f"one of its presets: {', '.join(presets)}",
+                remedy="choose one of these, or give an environment of your own a schema for it",
+            )
+        listed = chosen.setdefault(environment_name, [])
+        listed += [one for one in wanted if one not in listed]
+    return {name: tuple(listed) for name, listed in sorted(chosen.items())}

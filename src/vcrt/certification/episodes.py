@@ -6,19 +6,22 @@ the manifest; it is never turned into a soft label.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 
 from vcrt.certification.certificates import (
     Certificate,
     ExclusionKind,
+    OperationRelation,
     UncertifiedError,
     certificates,
+    directed,
+    relation_graph,
 )
 from vcrt.certification.long_episodes import PairContexts, explain, sound_lattice
 from vcrt.certification.probes import require_not_told_apart
-from vcrt.certification.relations import OperationRelation, directed, relation_graph
 from vcrt.certification.replay_tree import EpisodeReplays, ReplayTree
 from vcrt.environments.contract import ANY, CrossCheck, Episode, Replay, Versions
 from vcrt.errors import UnknownNameError
@@ -200,7 +203,8 @@ def certify_episode(
 ) -> CertifiedEpisode | Exclusion:
     """Certify one episode from what was replayed of it; every reason not to is a typed :class:`Exclusion`."""
     episode, checks = evidence.episode, tuple(cross_checks)
-    certified = _certify_orders if evidence.exhaustive else _certify_tree
+    certify = _certify_orders if evidence.exhaustive else _certify_tree
+    certified = partial(CertifiedEpisode, evidence=evidence, versions=versions, cross_checks=checks)
     try:
         _require_form(episode, preset)
         require_not_told_apart(checks)
@@ -208,16 +212,13 @@ def certify_episode(
         if disagreeing:
             found = "; ".join(f"{c.checker} agrees {c.agreed}/{c.checked}" for c in disagreeing)
             raise UncertifiedError("second_opinion", found)
-        return certified(evidence, versions, preset, checks)
+        return certify(evidence, preset, certified)
     except UncertifiedError as error:
         return Exclusion(episode.episode_id, error.kind, error.detail, checks)
 
 
 def _certify_orders(
-    evidence: EpisodeReplays,
-    versions: Versions,
-    preset: Preset,
-    cross_checks: tuple[CrossCheck, ...],
+    evidence: EpisodeReplays, preset: Preset, certified: Callable[..., CertifiedEpisode]
 ) -> CertifiedEpisode:
     """Certify an episode of which every order was replayed."""
     num_operations = evidence.episode.num_operations
@@ -240,21 +241,11 @@ def _certify_orders(
     misfit = _misfit(preset, directed(relations), legal, orbit)
     if misfit is not None:
         raise UncertifiedError("outside_schema", misfit)
-    return CertifiedEpisode(
-        evidence=evidence,
-        versions=versions,
-        certificates=local,
-        relations=relations,
-        orbit=tuple(orbit),
-        cross_checks=cross_checks,
-    )
+    return certified(certificates=local, relations=relations, orbit=tuple(orbit))
 
 
 def _certify_tree(
-    evidence: EpisodeReplays,
-    versions: Versions,
-    preset: Preset,
-    cross_checks: tuple[CrossCheck, ...],
+    evidence: EpisodeReplays, preset: Preset, certified: Callable[..., CertifiedEpisode]
 ) -> CertifiedEpisode:
     explained = explain(evidence.tree, sampled=preset.samples)
     num_directed = len(directed(explained.relations))
@@ -270,13 +261,10 @@ def _certify_tree(
     n = evidence.episode.num_operations
     if not preset.is_any and len(explained.order.pairs) == n * (n - 1) // 2:
         raise UncertifiedError("outside_schema", "1 legal order, not two or more")
-    return CertifiedEpisode(
-        evidence=evidence,
-        versions=versions,
+    return certified(
         certificates=explained.certificates,
         relations=explained.relations,
         orbit=(),
-        cross_checks=cross_checks,
         pairs=explained.pairs,
         complete=explained.complete,
         classes=explained.classes,

@@ -1,4 +1,4 @@
-"""Write and read what a verifier said of one episode, as JSON: episode, replays, and second opinions.
+"""Write and read what a verifier said of one episode, as JSON, and what the two passes over a shard gave.
 
 Evidence is complete: certificates, relations and orbit are derived from it and nothing else. Not covered: what the
 audit view of a dataset looks like (see :mod:`vcrt.records.audit`).
@@ -6,10 +6,12 @@ audit view of a dataset looks like (see :mod:`vcrt.records.audit`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
+from vcrt.certification.episodes import Exclusion
 from vcrt.certification.replay import replay_from_json, replay_to_json
 from vcrt.certification.replay_tree import EpisodeReplays, tree_from_json
 from vcrt.environments.contract import (
@@ -18,8 +20,10 @@ from vcrt.environments.contract import (
     Operation,
     Provenance,
     Replay,
+    Versions,
     operation_to_json,
 )
+from vcrt.errors import DatasetError
 from vcrt.hashing import Json
 from vcrt.randomness import generator
 
@@ -121,3 +125,96 @@ def episode_from_json(value: Mapping[str, Any]) -> Episode:
         operations=tuple(Operation(**operation) for operation in value["operations"]),
         provenance=Provenance(**value["provenance"]),
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FirstReplay:
+    """What a shard's candidates gave; ``process`` names the process in which they were replayed."""
+
+    versions: tuple[Versions, ...]
+    outcomes: tuple[Evidence | Exclusion, ...]
+    process: str
+
+    def to_json(self) -> Json:
+        """The JSON form."""
+        return {
+            "versions": [versions.to_json() for versions in self.versions],
+            "outcomes": [
+                _exclusion_to_json(outcome) if isinstance(outcome, Exclusion) else outcome.to_json()
+                for outcome in self.outcomes
+            ],
+            "process": self.process,
+        }
+
+    @classmethod
+    def from_json(cls, value: Any) -> FirstReplay:
+        """Read the JSON form."""
+        with _in_due_form():
+            return cls(
+                versions=tuple(Versions(**versions) for versions in value["versions"]),
+                outcomes=tuple(map(_outcome_from_json, value["outcomes"])),
+                process=value["process"],
+            )
+
+    def evidence(self) -> tuple[Evidence, ...]:
+        """The evidence of the candidates that were certified."""
+        return tuple(outcome for outcome in self.outcomes if isinstance(outcome, Evidence))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SecondReplay:
+    """How the second replay of each certified candidate differs from the first, None where it does not.
+
+    ``of`` is the digest of the first replay that it was compared with.
+    """
+
+    versions: tuple[Versions, ...]
+    differences: tuple[str | None, ...]
+    of: str
+
+    def to_json(self) -> Json:
+        """The JSON form."""
+        return {
+            "versions": [versions.to_json() for versions in self.versions],
+            "differences": list(self.differences),
+            "of": self.of,
+        }
+
+    @classmethod
+    def from_json(cls, value: Any) -> SecondReplay:
+        """Read the JSON form."""
+        with _in_due_form():
+            return cls(
+                versions=tuple(Versions(**versions) for versions in value["versions"]),
+                differences=tuple(value["differences"]),
+                of=value["of"],
+            )
+
+
+@contextmanager
+def _in_due_form() -> Iterator[None]:
+    """A piece that is whole by its digest may still come from elsewhere."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DatasetError(
+            "a piece of an unfinished certification does not have the documented form",
+            found=f"{type(error).__name__}: {str(error)[:300]}",
+            remedy="remove the folder of unfinished work (the output with .shards after its name) and certify again",
+        ) from error
+
+
+def _exclusion_to_json(exclusion: Exclusion) -> dict[str, Json]:
+    return {
+        "exclusion": exclusion.kind,
+        "episode_id": exclusion.episode_id,
+        "detail": exclusion.detail,
+        "cross_checks": cross_checks_to_json(exclusion.cross_checks),
+    }
+
+
+def _outcome_from_json(value: Mapping[str, Any]) -> Evidence | Exclusion:
+    if "exclusion" not in value:
+        return evidence_from_json(value)
+    checks = cross_checks_from_json(value["cross_checks"])
+    return Exclusion(value["episode_id"], value["exclusion"], value["detail"], checks)

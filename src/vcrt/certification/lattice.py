@@ -254,14 +254,10 @@ class Lattice:
     def reference_outputs(self) -> Mapping[int, str]:
         """The output of each operation in the reference order, as far as that is accepted."""
         found: dict[int, str] = {}
-        number: int | None = 0
         for operation in range(self.num_operations):
-            if number is None:
-                break
-            if (number, operation) in self.outputs:
+            number = self.follow(tuple(range(operation)))
+            if number is not None and (number, operation) in self.outputs:
                 found[operation] = self.outputs[number, operation]
-            answer = self.transitions.get((number, operation))
-            number = answer if isinstance(answer, int) else None
         return found
 
     def as_in_reference(self, context: int, operation: int) -> bool:

@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeAlias
 from vcrt.certification.lattice import Lattice
 from vcrt.certification.replay import replay_all
 from vcrt.certification.replay_tree import Answers, EpisodeReplays, Reached, ReplayTree
-from vcrt.certification.sampling import CONTEXTS_PER_PAIR, sampled_sequences
+from vcrt.certification.sampling import sampled_sequences
 from vcrt.environments.contexts import ContextWalk, Merge, first_only
 from vcrt.environments.contract import (
     Environment,
@@ -80,14 +80,12 @@ def replay_lattices(
     *,
     backwards: bool = False,
     sampled: bool = False,
-    contexts_per_pair: int = CONTEXTS_PER_PAIR,
-    max_contexts: int = MAX_CONTEXTS,
 ) -> list[EpisodeReplays]:
     """Replay the episodes, all at once, batch by batch.
 
     With ``sampled``, contexts are sampled for any number of operations. ``backwards`` asks for the same sequences in
     another succession, each as a whole from its initial state. Raises :class:`TooLargeError` for an episode of more
-    than 64 operations or of more than ``max_contexts`` contexts, and what the environment raises.
+    than 64 operations or of more than ``MAX_CONTEXTS`` contexts, and what the environment raises.
     """
     works = []
     for episode in episodes:
@@ -103,9 +101,7 @@ def replay_lattices(
     asking = [
         (
             work,
-            _all_contexts(work, max_contexts, _four)
-            if work.complete
-            else _sampled_contexts(work, contexts_per_pair),
+            _all_contexts(work, MAX_CONTEXTS, _four) if work.complete else _sampled_contexts(work),
         )
         for work in works
     ]
@@ -115,16 +111,8 @@ def replay_lattices(
     return [EpisodeReplays(work.episode, work.tree()) for work in works]
 
 
-@dataclass(frozen=True, slots=True)
-class MergedReplays:
-    """The replays of all orders as merged replay knows them, and how many transitions the verifier ran for it."""
-
-    evidence: EpisodeReplays
-    num_transitions: int
-
-
-def replay_merged(environment: Environment, episodes: Sequence[Episode]) -> list[MergedReplays]:
-    """Replay the episodes, going on once from each context.
+def replay_merged(environment: Environment, episodes: Sequence[Episode]) -> list[EpisodeReplays]:
+    """The replays of all orders of each episode, put together from contexts that are gone on from once.
 
     Raises what the environment raises, and :class:`VerifierFailure` if it answers a sequence in two ways.
     """
@@ -133,7 +121,7 @@ def replay_merged(environment: Environment, episodes: Sequence[Episode]) -> list
     return [_merged(work) for work in works]
 
 
-def _merged(work: _Work) -> MergedReplays:
+def _merged(work: _Work) -> EpisodeReplays:
     if work.answered.contradiction is not None:
         raise VerifierFailure(
             "a sequence that was accepted before is answered differently",
@@ -143,9 +131,9 @@ def _merged(work: _Work) -> MergedReplays:
         )
     tree = work.tree()
     lattice = Lattice.of(tree)
-    replays = tuple(lattice.replay(tree, o) for o in all_orders(tree.num_operations))
-    return MergedReplays(
-        EpisodeReplays.of_every_order(work.episode, replays), len(lattice.transitions)
+    orders = all_orders(tree.num_operations)
+    return EpisodeReplays.of_every_order(
+        work.episode, [lattice.replay(tree, order) for order in orders]
     )
 
 
@@ -227,7 +215,7 @@ def _all_contexts(work: _Work, max_contexts: int, merge: Merge[_Entry]) -> Askin
         yield [(*entry.sequence, operation) for entry, operation in part]
 
 
-def _sampled_contexts(work: _Work, contexts_per_pair: int) -> Asking:
+def _sampled_contexts(work: _Work) -> Asking:
     """Sampled contexts, and one order of each class.
 
     Where there are too many classes, none is asked for, and the evidence says of itself that it certifies nothing.
@@ -235,7 +223,7 @@ def _sampled_contexts(work: _Work, contexts_per_pair: int) -> Asking:
     draw = generator(0, "sampled contexts", work.episode.content_hash())
     num_operations = work.episode.num_operations
     with suppress(TooLargeError):
-        yield from sampled_sequences(work.answers, num_operations, draw, contexts_per_pair)
+        yield from sampled_sequences(work.answers, num_operations, draw)
 
 
 def _run(

@@ -134,32 +134,28 @@ def judged_windows(
     be for that, ``prover`` is the cause of what the prover refuses.
     """
     for window in file.lifted:
-
-        def refusal(
-            found: str, cause: Cause, allowed: str = stands, of: Lifted = window
-        ) -> Refusal:
-            return Refusal(
-                file=file.name,
-                line=of.line,
-                theorem=of.theorem,
-                found=found,
-                allowed=allowed,
-                cause=cause,
-            )
-
+        cause, allowed = prover, stands
         try:
             (evidence,) = replay(environment, [window.episode])
             orders = report_orders(evidence)
         except MalformedInputError as error:
-            yield refusal(error.found or error.what, prover, error.expected or stands)
+            found, allowed = error.found or error.what, error.expected or stands
         except VerifierFailure as error:
-            yield refusal(error.found or error.what, "no verdict", error.expected or "")
+            found, allowed, cause = error.found or error.what, error.expected or "", "no verdict"
         except UncertifiedError as error:
-            yield refusal(str(error), "no verdict", "one answer to one sequence")
+            found, allowed, cause = str(error), "one answer to one sequence", "no verdict"
         else:
-            refused = orders.reference_refusal
-            if refused is None:
+            if orders.reference_refusal is None:
                 yield LiftedTheorem(lifted=window, orders=orders)
-            else:
-                assumed = "rests on what is not proved" in refused.reason
-                yield refusal(refused.reason, "assumptions" if assumed else prover)
+                continue
+            found = orders.reference_refusal.reason
+            if "rests on what is not proved" in found:
+                cause = "assumptions"
+        yield Refusal(
+            file=file.name,
+            line=window.line,
+            theorem=window.theorem,
+            found=found,
+            allowed=allowed,
+            cause=cause,
+        )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from vcrt.certification.data_flow import DataFlow, data_flow
@@ -103,6 +104,8 @@ class LeftOut:
 
     def to_json(self) -> dict[str, Json]:
         """The JSON form."""
+        if self.place is not None:
+            return {"trace": self.trace, "where": self.place, "reason": self.reason}
         found: dict[str, Json] = {
             "trace": self.trace,
             "first": self.first,
@@ -116,8 +119,6 @@ class LeftOut:
                 "replayed": self.departure.replayed,
                 "remedy": self.departure.remedy,
             }
-        if self.place is not None:
-            found = {"trace": self.trace, "where": self.place, "reason": self.reason}
         return found
 
 
@@ -210,19 +211,20 @@ def run_trace(
     environment = require_calls(environment)
     trace = _known(environment, trace)
     outputs, fails, reads = _outputs(environment, trace)
-    departure = _departure(environment, trace, outputs, fails)
     raced: tuple[str, ...] = ()
-    while departure is not None and (order := _order_of_race(environment, trace, departure.place)):
+    while departure := _departure(environment, trace, outputs, fails):
+        order = _order_of_race(environment, trace, departure.place)
+        if order is None:
+            break
         raced = (*raced, _race_text(trace, order))
         trace = trace.reordered(order)
         outputs, fails, reads = _outputs(environment, trace)
-        departure = _departure(environment, trace, outputs, fails)
     lifted = len(trace.calls) if departure is None else departure.place
     if departure is not None and redact:
         logged, replayed = hidden(departure.logged), hidden(departure.replayed)
         departure = replace(departure, logged=logged, replayed=replayed)
-    operations = operations_of(trace.calls, fails=fails, redact=redact, keep_order=True)
-    schema = environment.schemas[0].name
+    as_operations = partial(operations_of, redact=redact, keep_order=True)
+    operations = as_operations(trace.calls, fails=fails)
     reading = {tool.name for tool in environment.tools() if tool.read_only}
     flows = data_flow(
         [call.arguments for call in trace.calls[:lifted]],
@@ -230,47 +232,36 @@ def run_trace(
         trace.known[:lifted],
         [call.span for call in trace.calls[:lifted]],
     )
-    made = []
     others = _other_calls(trace.calls, reads, reading, others)
-    for part in windows(lifted, window, MAX_OPERATIONS) if lifted >= LEAST else ():
-        made.append(
-            LiftedWindow(
-                trace=trace,
-                first=part.start,
-                episode=episode_of_calls(
-                    environment.name,
-                    schema,
-                    trace.initial,
-                    operations_of(
-                        trace.calls[part.start : part.stop],
-                        fails=[place - part.start for place in fails if place in part],
-                        redact=redact,
-                        keep_order=True,
-                    ),
-                    Provenance(
-                        source=source,
-                        generator=f"calls {part.start} to {part.stop - 1} of {len(trace.calls)}",
-                        # A trace has fewer windows than this.
-                        seed=number * 1_000_000 + part.start,
-                    ),
-                    before=operations[: part.start],
-                    probes=operations_of(
-                        _not_among(others, [trace.calls[place] for place in part]),
-                        redact=redact,
-                        keep_order=True,
-                    ),
-                    keep_order=True,
-                ),
-                flows=tuple(
-                    replace(flow, first=flow.first - part.start, second=flow.second - part.start)
-                    for flow in flows
-                    if flow.first in part and flow.second in part
-                ),
-            )
+
+    def lift(part: range) -> LiftedWindow:
+        own = trace.calls[part.start : part.stop]
+        episode = episode_of_calls(
+            environment.name,
+            environment.schemas[0].name,
+            trace.initial,
+            as_operations(own, fails=[place - part.start for place in fails if place in part]),
+            Provenance(
+                source=source,
+                generator=f"calls {part.start} to {part.stop - 1} of {len(trace.calls)}",
+                # A trace has fewer windows than this.
+                seed=number * 1_000_000 + part.start,
+            ),
+            before=operations[: part.start],
+            probes=as_operations(_not_among(others, own)),
+            keep_order=True,
         )
+        within = tuple(
+            replace(flow, first=flow.first - part.start, second=flow.second - part.start)
+            for flow in flows
+            if flow.first in part and flow.second in part
+        )
+        return LiftedWindow(trace=trace, first=part.start, episode=episode, flows=within)
+
+    parts = windows(lifted, window, MAX_OPERATIONS) if lifted >= LEAST else ()
     return RunTrace(
         trace=trace,
-        windows=tuple(made),
+        windows=tuple(map(lift, parts)),
         num_logged=sum(call.logged is not None for call in trace.calls),
         num_refused=sum(place < lifted for place in fails),
         departure=departure,
@@ -289,22 +280,19 @@ def _other_calls(
     """
     only_read = {call.name for place, call in enumerate(calls) if place in reads} | {*reading}
     only_read -= {call.name for place, call in enumerate(calls) if place not in reads}
-    every = list({_text_of(call): call for call in (*calls, *others)}.values())
+    every = {_text_of(call): call for call in (*calls, *others)}
     values: dict[str, dict[str, Json]] = {}
-    for call in every:
+    for call in every.values():
         for key, value in call.arguments.items():
             values.setdefault(key, {})[canonical_json(value).decode()] = value
-    found: dict[str, Call] = {}
-    for call in every:
-        if call.name in only_read:
-            found.setdefault(_text_of(call), call)
+    found = {text: call for text, call in every.items() if call.name in only_read}
     for call in list(found.values()):
         for key in call.arguments:
             for value in list(values[key].values())[:MAX_OTHER_CALLS]:
                 other = Call(call.name, {**call.arguments, key: value})
                 found.setdefault(_text_of(other), other)
-    for call in every:
-        found.setdefault(_text_of(call), call)
+    for text, call in every.items():
+        found.setdefault(text, call)
     return [replace(call, logged=None) for call in found.values()]
 
 

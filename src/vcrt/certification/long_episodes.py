@@ -2,24 +2,47 @@
 
 Relations come from the contexts of the lattice. If the lattice is complete, the legal orders are counted in it, all of
 them: they must be as many as the linear extensions of the certified order, and each must keep every pair. Otherwise one
-representative of every class of orders was replayed as a whole, and must fare as the relations say. Pure.
+representative of every class of orders was replayed as a whole, and must fare as the relations say.
+
+Two orders are of one class if adjacent independent operations can be swapped to turn one into the other (Mazurkiewicz
+traces). Sleep sets (Godefroid, *Partial-Order Methods for the Verification of Concurrent Systems*, LNCS 1032, 1996)
+keep equivalent orders from being enumerated twice: once an operation was explored from a prefix, it sleeps in the
+branches beside it until a dependent one runs. By themselves they still enter branches in which an operation sleeps
+for ever; source sets (Abdulla, Aronis, Jonsson and Sagonas, *Optimal dynamic partial order reduction*, POPL 2014)
+tell which operations must be explored at all. Here every operation runs exactly once, so what remains is known: a
+branch is worth entering if and only if each sleeping operation is connected, by dependencies among the remaining
+ones, to one that is awake. Every branch that is entered then ends in a representative, the lexicographically least
+order of its class. Pure; an operation set is a bit mask.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
-from vcrt.certification.certificates import Certificate, UncertifiedError, Verdict
+from vcrt.certification.certificates import (
+    Certificate,
+    OperationRelation,
+    UncertifiedError,
+    Verdict,
+    directed,
+    relation_graph,
+)
 from vcrt.certification.lattice import Lattice
-from vcrt.certification.reduction import dependence, representatives
-from vcrt.certification.relations import OperationRelation, directed, relation_graph
 from vcrt.certification.replay_tree import ReplayTree
 from vcrt.errors import MalformedInputError, TooLargeError
 from vcrt.hashing import Json
-from vcrt.limits import MAX_COMPLETE, MAX_COUNTED
+from vcrt.limits import MAX_COMPLETE, MAX_COUNTED, MAX_REPRESENTATIVES
 from vcrt.orders import Order
-from vcrt.partial_orders import PartialOrder, num_contexts_of_pairs, num_linear_extensions
+from vcrt.partial_orders import (
+    PartialOrder,
+    members,
+    num_contexts_of_pairs,
+    num_linear_extensions,
+)
+from vcrt.printable import counted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,15 +153,16 @@ def certified_order(
         raise UncertifiedError("outside_schema", f"{error.what}: {error.found}") from error
 
 
-def sound_lattice(tree: ReplayTree) -> Lattice:
+def sound_lattice(tree: ReplayTree, *, allow_idle: bool = False) -> Lattice:
     """The lattice of replays.
 
-    Raises :class:`UncertifiedError` if they disagree, a step is idle, or equal states have unequal futures.
+    Raises :class:`UncertifiedError` if they disagree (``nondeterministic``), if a step is idle (``no_effect``) and that
+    is not allowed, and if equal states have other futures (``unequal_futures``).
     """
     if tree.contradiction is not None:
         raise UncertifiedError("nondeterministic", tree.contradiction)
     lattice = Lattice.of(tree)
-    if lattice.idle is not None:
+    if lattice.idle is not None and not allow_idle:
         context, step = lattice.idle
         raise UncertifiedError("no_effect", f"step {step} after {list(context)}")
     if lattice.unequal is not None:
@@ -159,12 +183,8 @@ def expected_representatives(
     """
     num_operations = order.num_operations
     commuting = {(r.first, r.second) for r in relations if r.kind == "commutes"}
-    dependent = [
-        (a, b)
-        for a in range(num_operations)
-        for b in range(a + 1, num_operations)
-        if (a, b) not in commuting
-    ]
+    pairs = combinations(range(num_operations), 2)
+    dependent = [pair for pair in pairs if pair not in commuting]
     needs = PartialOrder.of(
         num_operations, [(r.first, r.second) for r in relations if r.kind == "precedes"]
     ).predecessors
@@ -257,22 +277,20 @@ def _miscounted(lattice: Lattice, order: PartialOrder) -> str | None:
 def _pair_contexts(
     lattice: Lattice, order: PartialOrder, certificates: Sequence[Certificate], complete: bool
 ) -> tuple[PairContexts, ...]:
-    counted = num_contexts_of_pairs(order) if order.num_operations <= MAX_COUNTED else None
+    among = num_contexts_of_pairs(order) if order.num_operations <= MAX_COUNTED else None
     legal = lattice.legal_contexts(order)
     examples: dict[tuple[int, int], list[Certificate]] = {pair: [] for pair in lattice.by_pair}
     for certificate in certificates:
         examples[certificate.pair].append(certificate)
     found = []
     for pair, contexts in lattice.by_pair.items():
-        verdicts: dict[Verdict, int] = {}
-        for verdict, _ in contexts.values():
-            verdicts[verdict] = verdicts.get(verdict, 0) + 1
+        verdicts = Counter(verdict for verdict, _ in contexts.values())
         replayed = len(legal.intersection(contexts))
         found.append(
             PairContexts(
                 pair=pair,
                 replayed=replayed,
-                contexts=None if counted is None else int(counted[pair]),
+                contexts=None if among is None else int(among[pair]),
                 beside=len(contexts) - replayed,
                 complete=complete,
                 verdicts=dict(sorted(verdicts.items())),
@@ -280,3 +298,81 @@ def _pair_contexts(
             )
         )
     return tuple(found)
+
+
+def dependence(num_operations: int, pairs: Iterable[tuple[int, int]]) -> tuple[int, ...]:
+    """For each operation, the set of those that it depends on, from unordered pairs.
+
+    >>> dependence(3, [(0, 2)])
+    (4, 0, 1)
+    """
+    masks = [0] * num_operations
+    for one, other in pairs:
+        masks[one] |= 1 << other
+        masks[other] |= 1 << one
+    return tuple(masks)
+
+
+def representatives(
+    dependent: Sequence[int],
+    refuses: Callable[[int, int], bool] = lambda done, operation: False,
+) -> list[Order]:
+    """The least order of each class, lexicographically; one that is refused ends with the operation that is.
+
+    ``dependent[i]`` is the set of operations that ``i`` depends on (see :func:`dependence`). ``refuses(done, i)`` says
+    whether ``i`` is refused after the set ``done``; swapping independent operations must not change that. Raises
+    :class:`TooLargeError` for more than ``vcrt.limits.MAX_REPRESENTATIVES``.
+
+    >>> representatives(dependence(3, [(0, 2)]))
+    [(0, 1, 2), (1, 2, 0)]
+    >>> representatives(dependence(3, [(0, 2)]), lambda done, step: step == 2 and not done & 1)
+    [(0, 1, 2), (1, 2)]
+    """
+    found: list[Order] = []
+    for order in _explore(dependent, refuses):
+        if len(found) == MAX_REPRESENTATIVES:
+            raise TooLargeError(
+                "too many classes of orders to replay one of each",
+                found=f"more than {MAX_REPRESENTATIVES:,} among {counted(len(dependent), 'operation')}",
+                expected=f"at most {MAX_REPRESENTATIVES:,}, as steps that commute give",
+                remedy="lift shorter windows, or episodes in which more steps commute",
+            )
+        found.append(order)
+    return found
+
+
+def _explore(dependent: Sequence[int], refuses: Callable[[int, int], bool]) -> Iterator[Order]:
+    everything = (1 << len(dependent)) - 1
+    # Without recursion: a prefix, what has run, and what sleeps; the next to be explored is on top.
+    stack: list[tuple[Order, int, int]] = [((), 0, 0)]
+    while stack:
+        prefix, done, asleep = stack.pop()
+        if done == everything:
+            yield prefix
+            continue
+        branches: list[tuple[Order, int, int]] = []
+        for operation in members(everything & ~done & ~asleep):
+            after = done | 1 << operation
+            still_asleep = asleep & ~dependent[operation]
+            if _all_wake(dependent, everything & ~after, still_asleep):
+                branches.append(((*prefix, operation), after, still_asleep))
+                asleep |= 1 << operation
+        for branch in reversed(branches):
+            order, after, still_asleep = branch
+            if refuses(after & ~(1 << order[-1]), order[-1]):
+                stack.append((order, everything, 0))
+            else:
+                stack.append(branch)
+
+
+def _all_wake(dependent: Sequence[int], remaining: int, asleep: int) -> bool:
+    """Whether each sleeping operation is connected to an awake one by dependencies among the remaining ones."""
+    reached = remaining & ~asleep
+    frontier = reached
+    while frontier and asleep & ~reached:
+        lowest = frontier & -frontier
+        frontier ^= lowest
+        more = dependent[lowest.bit_length() - 1] & remaining & ~reached
+        reached |= more
+        frontier |= more
+    return not asleep & ~reached

@@ -50,9 +50,8 @@ class PairReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refused:
-    """A refusal: after how many accepted steps, of which one (``None``: of the whole at its end), and why."""
+    """A refusal: of which step (``None``: of the whole at its end), and why."""
 
-    num_accepted: int
     step: int | None
     reason: str
 
@@ -207,10 +206,5 @@ def _why_nothing(found: Sequence[Certificate]) -> str:
 def _refused(replay: Replay) -> Refused | None:
     if replay.rejection is None:
         return None
-    num_accepted = len(replay.state_hashes) - 1
-    whole = num_accepted == len(replay.sequence)
-    return Refused(
-        num_accepted=num_accepted,
-        step=None if whole else replay.sequence[num_accepted],
-        reason=replay.rejection.reason,
-    )
+    left = replay.sequence[len(replay.state_hashes) - 1 :]
+    return Refused(step=left[0] if left else None, reason=replay.rejection.reason)

@@ -28,14 +28,12 @@ def replay_exhaustively(
     backwards: bool = False,
     sharing: bool = False,
 ) -> list[EpisodeReplays]:
-    """Replay all orders of each episode, in batches of the size that the environment prefers.
+    """Replay all orders of each episode, as :func:`replay_all` asks for sequences.
 
     Each order starts afresh; with ``sharing``, orders that begin alike are run once as far as they do, where the
     environment allows it (:mod:`vcrt.environments.shared_prefixes`): enough for one of two replays, not for both.
-
-    ``backwards`` asks for the same replays in another succession: last order first, and the episodes in turn. A
-    verifier whose answers depend on what it was asked before answers differently then. Raises
-    :class:`VerifierFailure` if the verifier answers other requests than those that were asked, or not in due form.
+    Raises :class:`VerifierFailure` if the verifier answers other requests than those that were asked, or not in due
+    form.
     """
     requests = [
         ReplayRequest(episode, order)
@@ -58,41 +56,33 @@ def replay_all(
     sharing: bool = False,
     backwards: bool = False,
 ) -> list[Replay]:
-    """The environment's answers, asked for in batches, each checked for its form.
+    """The environment's answers, asked for in batches of the size that it prefers, each checked for its form.
 
-    Asked ``backwards``, they are the answers to the same requests in another succession: last sequence first.
+    ``backwards`` asks for the same in another succession: last sequence first, and the episodes in turn. A verifier
+    whose answers depend on what it was asked before answers differently then.
     """
+    places = list(range(len(requests)))
     if backwards:
-        places = sorted(
-            range(len(requests)),
-            key=lambda place: (requests[place].sequence, place),
-            reverse=True,
-        )
-        asked = replay_all(environment, [requests[place] for place in places], sharing=sharing)
-        by_place = dict(zip(places, asked, strict=True))
-        return [by_place[place] for place in range(len(requests))]
+        places.sort(key=lambda place: (requests[place].sequence, place), reverse=True)
     size = environment.preferred_batch
     if not isinstance(size, int) or size < 1:
         raise _malformed(environment, f"preferred_batch {size!r}", "a number from 1")
-    replays: list[Replay] = []
-    for start in range(0, len(requests), size):
-        batch = requests[start : start + size]
+    replays: dict[int, Replay] = {}
+    for start in range(0, len(places), size):
+        batch = [requests[place] for place in places[start : start + size]]
         answers = replay_sharing(environment, batch) if sharing else environment.replay(batch)
         if not isinstance(answers, list) or len(answers) != len(batch):
-            found = (
-                f"{counted(len(answers), 'answer')}"
-                if isinstance(answers, list)
-                else repr(answers)[:80]
-            )
+            is_list = isinstance(answers, list)
+            found = counted(len(answers), "answer") if is_list else repr(answers)[:80]
             raise _malformed(environment, found, f"a list of {counted(len(batch), 'answer')}")
         are_hashes = _are_hashes(answers)
-        for request, answer in zip(batch, answers, strict=True):
+        for place, request, answer in zip(places[start:], batch, answers, strict=False):
             flaw = _flaw(request, answer, are_hashes)
             if flaw is not None:
                 where = f"{request.episode.episode_id}, operations {list(request.sequence)}"
                 raise _malformed(environment, f"{flaw} for {where}", "one answer to each request")
-        replays += answers
-    return replays
+            replays[place] = answer
+    return [replays[place] for place in range(len(requests))]
 
 
 def _are_hashes(answers: Sequence[Replay]) -> bool:
@@ -116,21 +106,16 @@ def _flaw(request: ReplayRequest, answer: Replay, are_hashes: bool) -> str | Non
     if not all(isinstance(output, str | None) for output in answer.outputs):
         return f"the outputs {answer.outputs!r:.120} (text, or None)"
     rejection = answer.rejection
-    if rejection is None:
-        return (
-            None
-            if len(hashes) == length + 1
-            else f"accepted, with {counted(len(hashes), 'state hash', 'state hashes')}"
-        )
-    if not isinstance(rejection, Rejected) or not isinstance(rejection.reason, str):
+    if not isinstance(rejection, Rejected | None):
         return f"the rejection {rejection!r:.120}"
-    if not rejection.reason.strip():
+    if rejection is not None and not isinstance(rejection.reason, str):
+        return f"the rejection {rejection!r:.120}"
+    if rejection is not None and not rejection.reason.strip():
         return "a rejection without a reason"
-    return (
-        None
-        if 1 <= len(hashes) <= length + 1
-        else f"rejected, with {counted(len(hashes), 'state hash', 'state hashes')}"
-    )
+    if not (length + 1 if rejection is None else 1) <= len(hashes) <= length + 1:
+        said = "accepted" if rejection is None else "rejected"
+        return f"{said}, with {counted(len(hashes), 'state hash', 'state hashes')}"
+    return None
 
 
 def _malformed(environment: Environment, found: str, expected: str) -> VerifierFailure:

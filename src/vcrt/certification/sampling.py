@@ -3,7 +3,7 @@
 First the reference order. Then, operation by operation, each pair in one context that legal orders reach by what is
 known so far: that finds the certified order if every pair has one relation in all contexts. Then each pair in more
 contexts, from prefixes of random legal orders: that finds out if it has not. Last, one representative of every class of
-orders (:mod:`vcrt.certification.reduction`), as a whole. What no context has shown to commute counts as dependent.
+orders (:mod:`vcrt.certification.long_episodes`), as a whole. What no context has shown to commute counts as dependent.
 
 Pure: it reads the answers to what it asked for before, and gives what to ask next. Not covered: what all of it
 certifies.
@@ -71,7 +71,6 @@ def sampled_sequences(
     answers: Mapping[Order, Reached],
     num_operations: int,
     draw: np.random.Generator,
-    contexts_per_pair: int = CONTEXTS_PER_PAIR,
 ) -> Iterator[list[Order]]:
     """Batches of sequences to replay; ``answers`` has to hold the answers to a batch before the next is asked for."""
     reference = tuple(range(num_operations))
@@ -81,7 +80,7 @@ def sampled_sequences(
     legal, accepted = _Known.nothing(num_operations), _Known.nothing(num_operations)
     for last in range(1, num_operations):
         yield from _place(answers, last, legal, accepted)
-    yield _more_contexts(num_operations, legal, accepted, draw, contexts_per_pair)
+    yield _more_contexts(num_operations, legal, accepted, draw)
     yield _one_of_each_class(answers, num_operations)
 
 
@@ -128,7 +127,6 @@ def _more_contexts(
     legal: _Known,
     accepted: _Known,
     draw: np.random.Generator,
-    contexts_per_pair: int,
 ) -> list[Order]:
     """Every pair in contexts drawn at random; a context that is drawn serves all pairs that can be compared there."""
     pairs = list(combinations(range(num_operations), 2))
@@ -141,7 +139,7 @@ def _more_contexts(
         found: dict[_Pair, set[int]] = {pair: set() for pair in usable}
         for pair in usable:
             misses = 0
-            while len(found[pair]) < contexts_per_pair and misses < _MISSES:
+            while len(found[pair]) < CONTEXTS_PER_PAIR and misses < _MISSES:
                 context = _context(known, pair, num_operations, draw)
                 done = sum(1 << operation for operation in context)
                 if done in found[pair]:
@@ -149,7 +147,7 @@ def _more_contexts(
                     continue
                 misses = 0
                 for other in usable:
-                    lacks = len(found[other]) < contexts_per_pair and done not in found[other]
+                    lacks = len(found[other]) < CONTEXTS_PER_PAIR and done not in found[other]
                     if lacks and known.comparable(done, other):
                         found[other].add(done)
                         wanted.update(dict.fromkeys(_both(other, context)))

@@ -16,20 +16,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from itertools import chain
 from typing import Any, TypeAlias, TypeVar
 
-from vcrt.certification.episodes import (
-    CertifiedEpisode,
-    Exclusion,
-    Preset,
-    certify_episode,
+from vcrt.certification.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
+from vcrt.certification.evidence import (
+    Evidence,
+    FirstReplay,
+    SecondReplay,
+    replays_for_second_opinions,
 )
-from vcrt.certification.evidence import Evidence, replays_for_second_opinions
 from vcrt.certification.lattice_replay import replay_lattices
 from vcrt.certification.probes import probe
 from vcrt.certification.replay import replay_exhaustively
 from vcrt.certification.replay_tree import EpisodeReplays, contradiction_text
-from vcrt.certification.shard_results import FirstReplay, SecondReplay
 from vcrt.environments.contract import CrossCheck, Environment, Episode, Guards, Schema, Versions
 from vcrt.environments.guarding import make_guarded
 from vcrt.environments.registry import Registered
@@ -95,17 +95,12 @@ def replay_first(shard: Shard) -> FirstReplay:
         episodes = shard.episodes or _sampled(environment, shard)
         designed = environment.schema(shard.schema) if shard.seeds else None
         outcomes = [
-            _as_designed(outcome, designed, shard.preset)
-            for outcome in _judged(environment, episodes, before, shard.preset)
+            _excluded(item, before, designed, shard.preset) or item
+            for item in evidence_of(environment, episodes, sampled=shard.preset.samples)
         ]
         return FirstReplay(
             versions=(before, environment.versions()),
-            outcomes=tuple(
-                outcome
-                if isinstance(outcome, Exclusion)
-                else Evidence(outcome.evidence, outcome.cross_checks)
-                for outcome in outcomes
-            ),
+            outcomes=tuple(outcomes),
             process=_this_process(),
         )
 
@@ -124,14 +119,17 @@ def replay_again(work: tuple[Shard, FirstReplay]) -> SecondReplay:
             _AHEAD.pop(contents) if contents in _AHEAD else _again(shard, episodes)
         )
         by_content = {replays.episode.content_hash(): replays for replays in again}
-        sampled = {e.episode_id: e for e in _sampled(environment, shard)}
+        sampled = {e.episode_id: e.content_hash() for e in _sampled(environment, shard)}
+        differences: list[str | None] = []
+        for item in evidence:
+            content = item.episode.content_hash()
+            if shard.seeds and sampled[item.episode.episode_id] != content:
+                differences.append("its seed gave another episode in another process")
+            else:
+                differences.append(difference_of(item.replays, by_content[content]))
         return SecondReplay(
             versions=(before, environment.versions()),
-            differences=tuple(
-                _resampled(item.episode, sampled if shard.seeds else None)
-                or difference_of(item.replays, by_content[item.episode.content_hash()])
-                for item in evidence
-            ),
+            differences=tuple(differences),
             of=json_digest(first.to_json()),
         )
 
@@ -188,11 +186,11 @@ def certify_again(
     Gives the guards of the environment too, as they are afterwards.
     """
     with _naming(episodes[0].schema if episodes else ""):
-        environment = make_guarded(factory, thorough=True)
-        before = environment.versions()
-        outcomes = _judged(environment, episodes, before, preset, backwards=True)
-        after = environment.versions()
+        environment, (before, after), evidence = _anew(factory, episodes, preset, backwards=True)
         guards = environment.guards()
+        outcomes = [
+            certify_episode(item.replays, before, preset, item.cross_checks) for item in evidence
+        ]
     if after == before:
         return outcomes, guards
     detail = f"{after}, not {before}"
@@ -207,10 +205,17 @@ def evidence_again(
     Gives the versions before and after.
     """
     factory, episodes, preset, backwards = work
+    _, versions, evidence = _anew(factory, episodes, preset, backwards=backwards)
+    return versions, evidence
+
+
+def _anew(
+    factory: EnvironmentFactory, episodes: Sequence[Episode], preset: Preset, *, backwards: bool
+) -> tuple[Environment, tuple[Versions, Versions], list[Evidence]]:
     environment = make_guarded(factory, thorough=True)
     before = environment.versions()
     evidence = evidence_of(environment, episodes, sampled=preset.samples, backwards=backwards)
-    return (before, environment.versions()), evidence
+    return environment, (before, environment.versions()), evidence
 
 
 @contextmanager
@@ -245,12 +250,6 @@ def _sampled(environment: Environment, shard: Shard) -> list[Episode]:
     return episodes
 
 
-def _resampled(episode: Episode, sampled: Mapping[str, Episode] | None) -> str | None:
-    if sampled is None or sampled[episode.episode_id].content_hash() == episode.content_hash():
-        return None
-    return "its seed gave another episode in another process"
-
-
 def difference_of(first: EpisodeReplays, second: EpisodeReplays) -> str | None:
     """Where two replays of an episode differ, in words; None if they do not."""
     ours, theirs = first.tree.answers, second.tree.answers
@@ -261,47 +260,37 @@ def difference_of(first: EpisodeReplays, second: EpisodeReplays) -> str | None:
     return second.tree.contradiction
 
 
-def _as_designed(
-    outcome: CertifiedEpisode | Exclusion, designed: Schema | None, preset: Preset
-) -> CertifiedEpisode | Exclusion:
-    """An episode whose anti-diamonds are of another kind than its schema's was not made as it should be."""
-    if designed is None or isinstance(outcome, Exclusion):
+def _excluded(
+    evidence: Evidence, versions: Versions, designed: Schema | None, preset: Preset
+) -> Exclusion | None:
+    """Why an episode is left out; as outside its schema where its anti-diamonds are not of the kind designed there."""
+    outcome = certify_episode(evidence.replays, versions, preset, evidence.cross_checks)
+    if isinstance(outcome, Exclusion):
         return outcome
     kinds = outcome.kinds
-    if designed.designed(kinds) or (preset.is_any and not kinds):
-        return outcome
+    if designed is None or designed.designed(kinds) or (preset.is_any and not kinds):
+        return None
     found = " and ".join(sorted(kinds))
     detail = f"the anti-diamond {found}, where the schema is for {designed.relation}"
-    episode_id = outcome.episode.episode_id
-    return Exclusion(episode_id, "outside_schema", detail, outcome.cross_checks)
-
-
-def _judged(
-    environment: Environment,
-    episodes: Sequence[Episode],
-    versions: Versions,
-    preset: Preset,
-    *,
-    backwards: bool = False,
-) -> list[CertifiedEpisode | Exclusion]:
-    return [
-        certify_episode(item.replays, versions, preset, item.cross_checks)
-        for item in evidence_of(environment, episodes, sampled=preset.samples, backwards=backwards)
-    ]
+    return Exclusion(evidence.episode.episode_id, "outside_schema", detail, evidence.cross_checks)
 
 
 def evidence_of(
-    environment: Environment, episodes: Sequence[Episode], *, sampled: bool, backwards: bool
+    environment: Environment,
+    episodes: Sequence[Episode],
+    *,
+    sampled: bool,
+    backwards: bool = False,
 ) -> list[Evidence]:
     """What the verifier says of episodes, second opinions included; tried again once if it breaks."""
     found = replayed(environment, episodes, sampled=sampled, backwards=backwards)
     replays = [replays_for_second_opinions(item) for item in found]
     opinions = _retried_once(lambda: environment.cross_check_all(episodes, replays))
     if not isinstance(opinions, list) or len(opinions) != len(episodes):
-        raise _bad_opinion(environment, repr(opinions), f"a list of {len(episodes)}")
-    for checks in opinions:
-        for check in checks:
-            _require_counts(environment, check)
+        raise _bad_opinion(environment, opinions, f"a list of {len(episodes)}")
+    for check in chain.from_iterable(opinions):
+        if not _is_counted(check):
+            raise _bad_opinion(environment, check, "CrossCheck with 0 <= agreed <= checked")
     return [
         Evidence(item, (*checks, *_retried_once(partial(probe, environment, item))))
         for item, checks in zip(found, opinions, strict=True)
@@ -342,32 +331,27 @@ def replays_of(
     """Every order of an episode, or, where there are too many, its lattice; backwards, each sequence starts afresh."""
     long = [episode for episode in episodes if episode.num_operations > MAX_EXHAUSTIVE]
     short = [episode for episode in episodes if episode.num_operations <= MAX_EXHAUSTIVE]
-    lattices = iter(
-        replay_lattices(environment, long, sampled=sampled, backwards=backwards) if long else ()
-    )
-    orders = iter(
-        replay_exhaustively(environment, short, backwards=backwards, sharing=not backwards)
-        if short
-        else ()
-    )
-    return [
-        next(lattices) if episode.num_operations > MAX_EXHAUSTIVE else next(orders)
-        for episode in episodes
-    ]
+    lattices, orders = list[EpisodeReplays](), list[EpisodeReplays]()
+    if long:
+        lattices = replay_lattices(environment, long, sampled=sampled, backwards=backwards)
+    if short:
+        sharing = not backwards
+        orders = replay_exhaustively(environment, short, backwards=backwards, sharing=sharing)
+    found = {True: iter(lattices), False: iter(orders)}
+    return [next(found[episode.num_operations > MAX_EXHAUSTIVE]) for episode in episodes]
 
 
-def _require_counts(environment: Environment, check: CrossCheck) -> None:
+def _is_counted(check: CrossCheck) -> bool:
     counts = (check.agreed, check.checked) if isinstance(check, CrossCheck) else ()
     whole = all(isinstance(count, int) and not isinstance(count, bool) for count in counts)
-    if not counts or not whole or not 0 <= check.agreed <= check.checked:
-        raise _bad_opinion(environment, repr(check), "CrossCheck with 0 <= agreed <= checked")
+    return bool(counts) and whole and 0 <= check.agreed <= check.checked
 
 
-def _bad_opinion(environment: Environment, found: str, expected: str) -> VerifierFailure:
+def _bad_opinion(environment: Environment, found: object, expected: str) -> VerifierFailure:
     return VerifierFailure(
         "a second opinion that is not in due form",
         where=f"environment {environment.name!r}",
-        found=found[:160],
+        found=repr(found)[:160],
         expected=expected,
     )
 

@@ -70,10 +70,6 @@ class ShardStore:
         _require_size(file, len(body))
         write_file(file, canonical_json(self._header(name, body)) + b"\n" + body)
 
-    def remove(self) -> None:
-        """Remove the whole store."""
-        remove_store(self.path)
-
     def _header(self, name: str, body: bytes) -> dict[str, Json]:
         return {"identity": self.identity, "name": name, "sha256": sha256_hex(body)}
 

@@ -98,7 +98,7 @@ def make_dataset(
         with sole_user(shards / LOCK, "this dataset", VcrtError):
             remove_partial(path.parent, path.name)
             try:
-                certified, store = certify(
+                certified = certify(
                     config,
                     shards,
                     jobs=jobs,
@@ -111,7 +111,7 @@ def make_dataset(
                 # Only this error: under any other the finished shards are still of use.
                 remove_store(shards)
                 raise
-            store.remove()
+            remove_store(shards)
     finally:
         if shards.is_dir() and is_empty_store(shards):
             shutil.rmtree(shards)

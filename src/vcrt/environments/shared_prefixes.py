@@ -8,7 +8,8 @@ another process from fresh initial states, as ``vcrt verify`` does, and the conf
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from vcrt.environments.contract import (
@@ -29,6 +30,8 @@ from vcrt.errors import MalformedInputError
 #: The answer after a sequence: the hash of the state and the last operation's output, or the refusal of that.
 _Answer: TypeAlias = tuple[str, str | None] | Rejected
 _Order: TypeAlias = tuple[int, ...]
+#: What follows a sequence in others, step by step.
+_Following: TypeAlias = "dict[int, _Following]"
 
 
 def offers_snapshots(environment: StepEnvironment[object]) -> bool:
@@ -61,14 +64,7 @@ def replay_sharing(environment: Environment, requests: Sequence[ReplayRequest]) 
     """The answers to ``requests``, in their order; prefixes of one episode are run once where they may be shared."""
     if not isinstance(environment, StepEnvironment) or not shares_prefixes(environment):
         return environment.replay(requests)
-    wanted: dict[int, tuple[Episode, list[_Order]]] = {}
-    for request in requests:
-        wanted.setdefault(id(request.episode), (request.episode, []))[1].append(request.sequence)
-    answers = {
-        key: run_sharing(environment, episode, sequences)
-        for key, (episode, sequences) in wanted.items()
-    }
-    return [_replay(request.sequence, answers[id(request.episode)]) for request in requests]
+    return replay_by_episode(requests, partial(_run_sharing, environment))
 
 
 def replay_by_episode(
@@ -87,50 +83,36 @@ def replay_by_episode(
     return [replays[place] for place in range(len(requests))]
 
 
-def run_sharing(
+def _run_sharing(
     environment: StepEnvironment[object], episode: Episode, sequences: Sequence[_Order]
-) -> dict[_Order, _Answer]:
-    """The answer after each of these sequences of operations and their prefixes, up to the first that is refused."""
-    root = _Node()
+) -> list[Replay]:
+    """The replays of these sequences, each of their prefixes run once, up to the first that is refused."""
+    beginnings: _Following = {}
     for sequence in sequences:
-        node = root
+        following = beginnings
         for index in sequence:
-            node = node.after.setdefault(index, _Node())
+            following = following.setdefault(index, {})
     answers: dict[_Order, _Answer] = {}
+
+    def walk(prefix: _Order, state: object, following: _Following) -> None:
+        # A state that steps may change is gone on from once; what else follows it starts from its snapshot.
+        keeps = len(following) > 1 and offers_snapshots(environment)
+        kept = environment.snapshot(state) if keeps else None
+        for place, (index, more) in enumerate(following.items()):
+            if keeps and place:
+                state = environment.restore(kept)
+            answer = environment._answer(state, episode.operations[index])
+            sequence = (*prefix, index)
+            if isinstance(answer, Rejected):
+                answers[sequence] = answer
+            else:
+                answers[sequence] = environment._hash(answer.state), answer.output
+                walk(sequence, answer.state, more)
+
     state = environment.initial_state(episode)
     answers[()] = environment._hash(state), None
-    _walk(environment, episode, (), state, root, answers)
-    return answers
-
-
-@dataclass(slots=True)
-class _Node:
-    """What follows a sequence in others."""
-
-    after: dict[int, _Node] = field(default_factory=dict)
-
-
-def _walk(
-    environment: StepEnvironment[object],
-    episode: Episode,
-    prefix: _Order,
-    state: object,
-    node: _Node,
-    answers: dict[_Order, _Answer],
-) -> None:
-    # A state that steps may change is gone on from once; what else follows it starts from its snapshot.
-    keeps = len(node.after) > 1 and offers_snapshots(environment)
-    kept = environment.snapshot(state) if keeps else None
-    for place, (index, following) in enumerate(node.after.items()):
-        if keeps and place:
-            state = environment.restore(kept)
-        answer = environment._answer(state, episode.operations[index])
-        sequence = (*prefix, index)
-        if isinstance(answer, Rejected):
-            answers[sequence] = answer
-        else:
-            answers[sequence] = environment._hash(answer.state), answer.output
-            _walk(environment, episode, sequence, answer.state, following, answers)
+    walk((), state, beginnings)
+    return [_replay(sequence, answers) for sequence in sequences]
 
 
 def _replay(sequence: _Order, answers: dict[_Order, _Answer]) -> Replay:

@@ -21,8 +21,8 @@ import toy_environment as toy
 import vcrt_train
 from command_line import refused, run
 from language_models import byte_level_tokenizer, save_model
+from vcrt.certification.certificates import directed
 from vcrt.certification.config import sampled
-from vcrt.certification.relations import directed
 from vcrt.cli import main
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset

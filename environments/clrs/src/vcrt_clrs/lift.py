@@ -9,11 +9,11 @@ from vcrt.api.lifting import (
     MIN_STEPS,
     Lifted,
     certified,
-    replay_merged_evidence,
     require_within,
     some,
 )
 from vcrt.certification.episodes import PAPER_PRESET
+from vcrt.certification.lattice_replay import replay_merged
 from vcrt.certification.pairs import report_orders
 from vcrt.environments.contract import Episode
 from vcrt.environments.registry import load_environment
@@ -89,9 +89,7 @@ def lift_clrs(
         )
     if certifying:
         return certified(episodes, output, jobs, backend, progress)
-    orders = [
-        report_orders(replay_merged_evidence(environment, [episode])[0]) for episode in episodes
-    ]
+    orders = [report_orders(replay_merged(environment, [episode])[0]) for episode in episodes]
     return Lifted(orders=tuple(orders))
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from typing import Literal, TypeAlias
 
-from vcrt.api.lifting import replay_merged_evidence
 from vcrt.certification.certificates import Certificate, UncertifiedError, path_after
+from vcrt.certification.lattice_replay import replay_merged
 from vcrt.certification.pairs import OrdersReport, report_orders
 from vcrt.certification.replay_tree import Answers, EpisodeReplays
 from vcrt.environments.contract import Replay, ReplayRequest
@@ -193,7 +193,7 @@ def judge_branches(environment: DjangoProject, branches: Branches) -> JudgedBran
         pairs=tuple(_pairs(environment, branches, answers, contexts)),
         orders=None
         if not 2 <= number <= MAX_LISTED
-        else _all_orders(replay_merged_evidence(environment, [branches.episode])[0]),
+        else _all_orders(replay_merged(environment, [branches.episode])[0]),
         rests_on=tuple(found),
         without_verdict=None if failing is None else _on_rows(*failing, apart),
         unmade=tried[-1][2].unmade,
@@ -341,7 +341,7 @@ def _pair(first: int, second: int, certificates: Sequence[Certificate]) -> Cross
 def judge_window(project: DjangoProject, window: Window) -> JudgedWindow:
     """What was found about a window."""
     try:
-        (evidence,) = replay_merged_evidence(project, [window.episode])
+        (evidence,) = replay_merged(project, [window.episode])
         return JudgedWindow(window=window, orders=report_orders(evidence))
     except (MalformedInputError, VerifierFailure) as error:
         where = f"{error.where}: " if error.where else ""

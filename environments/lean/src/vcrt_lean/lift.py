@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from vcrt.api.lifting import MIN_STEPS, each_file, replay_merged_evidence, require_within, some
+from vcrt.api.lifting import MIN_STEPS, each_file, require_within, some
+from vcrt.certification.lattice_replay import replay_merged
 from vcrt.certification.lifted_files import (
     LIFT_SCHEMA,
     FileLift,
@@ -69,7 +70,7 @@ def lift_lean(
     guarded(environment)
     return each_file(
         files,
-        lambda file: lift_lean_project(file, environment, replay_merged_evidence, steps=steps),
+        lambda file: lift_lean_project(file, environment, replay_merged, steps=steps),
         progress,
         end=environment.close,
     )

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vcrt.api.lifting import MIN_STEPS, each_file, replay_merged_evidence, require_within, some
+from vcrt.api.lifting import MIN_STEPS, each_file, require_within, some
+from vcrt.certification.lattice_replay import replay_merged
 from vcrt.certification.lifted_files import (
     LIFT_SCHEMA,
     Cause,
@@ -64,7 +65,7 @@ def lift_rocq(
     environment = make_guarded(Registered("rocq"))
     return each_file(
         files,
-        lambda file: lift_rocq_file(file, environment, replay_merged_evidence, steps=steps),
+        lambda file: lift_rocq_file(file, environment, replay_merged, steps=steps),
         progress,
     )
 

@@ -14,7 +14,7 @@ from fuzz_watch import Target
 from readers.forms import dumped, json_value
 from vcrt.certification.config import sampled
 from vcrt.certification.episodes import preset_named
-from vcrt.certification.shard_results import FirstReplay
+from vcrt.certification.evidence import FirstReplay
 from vcrt.certification.store import IDENTITY, ShardStore, read_identity
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import VcrtError

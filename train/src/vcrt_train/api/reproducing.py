@@ -14,8 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcrt.certification.config import sampled
-from vcrt.certification.schema_names import select_schemas
+from vcrt.certification.config import sampled, select_schemas
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import discard_work_of_finished, make_dataset
 from vcrt.errors import DatasetError, RunError, UnknownNameError, VcrtError

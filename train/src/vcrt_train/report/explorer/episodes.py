@@ -13,10 +13,9 @@ from itertools import combinations
 from math import factorial
 from typing import Any
 
-from vcrt.certification.certificates import Certificate, PathEvidence
+from vcrt.certification.certificates import Certificate, PathEvidence, directed
 from vcrt.certification.episodes import CertifiedEpisode
 from vcrt.certification.probes import in_brief
-from vcrt.certification.relations import directed
 from vcrt.certification.schedules import waves_of
 from vcrt.environments.contract import Operation, Replay
 from vcrt.hashing import Json, canonical_json
