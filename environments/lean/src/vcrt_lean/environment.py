@@ -133,14 +133,12 @@ class LeanEnvironment(BatchEnvironment):
                 sampled_replays(episode, group)
                 for episode, group in zip(episodes, replays, strict=True)
             ]
-        jobs = self._jobs(
-            [
-                ReplayRequest(episode, _decided(replay))
-                for episode, group in zip(episodes, groups, strict=True)
-                for replay in group
-            ]
-        )
-        opinions = iter(self._replay_by_command(toolchain, jobs))
+        requests = [
+            ReplayRequest(episode, _decided(replay))
+            for episode, group in zip(episodes, groups, strict=True)
+            for replay in group
+        ]
+        opinions = iter(self._replay_by_command(toolchain, self._jobs(requests)))
         return [(_compared(group, islice(opinions, len(group))),) for group in groups]
 
     def describe(self, operation: Operation) -> str:
@@ -172,13 +170,8 @@ class LeanEnvironment(BatchEnvironment):
                     found=str(request.sequence),
                     expected=f"indices from 0 to {episode.num_operations - 1}",
                 )
-            jobs.append(
-                Job(
-                    label=episode.episode_id,
-                    program=programs[id(episode)],
-                    sequence=tuple(request.sequence),
-                )
-            )
+            program = programs[id(episode)]
+            jobs.append(Job(episode.episode_id, program, tuple(request.sequence)))
         return jobs
 
     def _replay_by_command(self, toolchain: Toolchain, jobs: Sequence[Job]) -> list[Replay]:

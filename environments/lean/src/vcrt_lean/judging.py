@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from vcrt.environments.bounded_processes import BoundedProcess, Output, bounds, confined
 from vcrt.environments.contract import Episode, Operation, Provenance, Replay
@@ -42,8 +43,7 @@ class Limits:
     max_memory_mb: float = 1500.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
+class Job(NamedTuple):
     """A program, the sequence of its steps to run, and the name by which errors call it."""
 
     label: str
@@ -222,7 +222,7 @@ def check_toolchain(toolchain: Toolchain) -> None:
 def self_test_jobs() -> list[Job]:
     """The replays of the self-test."""
     return [
-        Job(label=episode.provenance.source, program=program, sequence=sequence)
+        Job(episode.provenance.source, program, sequence)
         for episode in (_CITE, _INSTANCES, _GOALS, _HAVES, _UNPROVEN)
         for program in (read_program(episode),)
         for sequence in ((0, 1), (1, 0))

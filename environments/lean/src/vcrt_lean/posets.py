@@ -29,6 +29,7 @@ from vcrt.hashing import Json
 from vcrt.orders import transitive_closure
 from vcrt.randomness import generator
 from vcrt_lean.schemas import (
+    case_step,
     conjunction,
     equation,
     frame_of,
@@ -292,8 +293,7 @@ def _goals(
     first, *others = group
     if not others:
         fact = extended(rng, pick(rng, facts), facts)
-        step = named(names[first], f"case {names[first]} => exact {fact.proof}")
-        return fact.type, f"?{names[first]}", {first: step}
+        return fact.type, f"?{names[first]}", {first: case_step(names[first], fact.proof)}
     carrier, (value, _) = two_values(rng)
     made = [equation(rng, carrier, value, facts)]
     while len(made) < len(others):
@@ -302,9 +302,10 @@ def _goals(
         made += [more] * ((more[1] == _BARE) == (made[0][1] == _BARE))
     body = conjunction([kind for kind, _ in made], "And {} {}")
     proof = conjunction([f"?{names[step]}" for step in others], "And.intro {} {}")
-    operations = {first: named(names[first], f"case {names[first]} => exact {value}")}
-    for number, (_, closed) in zip(others, made, strict=True):
-        operations[number] = named(names[number], f"case {names[number]} => exact {closed}")
+    proofs = [value, *(closed for _, closed in made)]
+    operations = {
+        step: case_step(names[step], term) for step, term in zip(group, proofs, strict=True)
+    }
     kind = f"Exists (fun n : {carrier} => {body})"
     return kind, f"Exists.intro ?{names[first]} {grouped(proof)}", operations
 

@@ -79,9 +79,9 @@ class LeanProjectEnvironment(BatchEnvironment):
     #: The driver has limits of its own, which come first and name the file.
     call_timeout_s: ClassVar[float] = 3600.0
 
-    def __init__(self, project: Project, *, limits: Limits | None = None) -> None:
+    def __init__(self, project: Project) -> None:
         self.project = project
-        self._session = DriverSession(project, Limits() if limits is None else limits)
+        self._session = DriverSession(project, Limits())
         self._is_tried = False
         self._opened: dict[Path, tuple[str, tuple[Theorem, ...]]] = {}
 

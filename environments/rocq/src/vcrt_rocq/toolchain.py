@@ -81,40 +81,26 @@ def _find(configured: str | None, path: str | None) -> Toolchain:
     else:
         found = next(filter(None, (shutil.which(name, path=path) for name in _NAMES)), None)
         if found is None:
-            raise UnavailableError(
-                "no Rocq was found",
-                found=f"no {VARIABLE} and no coqidetop on PATH",
-                expected=SUPPORTED,
-                remedy=REMEDY,
-            )
+            raise _unfit("no Rocq was found", None, f"no {VARIABLE} and no coqidetop on PATH")
         origin = f"on PATH ({found})"
     server = Path(found).absolute()
     version, library = _VERSION.search(_said(server, "--version")), _said(server, "-where")
     if version is None or not Path(library, "theories").is_dir():
-        raise UnavailableError(
+        raise _unfit(
             "a coqidetop that does not tell its version or where its library is",
-            where=origin,
-            found=f"{_said(server, '--version')[:80]!r}, {library[:80]!r}",
-            expected=SUPPORTED,
-            remedy=REMEDY,
+            origin,
+            f"{_said(server, '--version')[:80]!r}, {library[:80]!r}",
         )
     if tuple(map(int, re.findall(r"\d+", version[1])[:2])) < _LEAST:
-        raise UnavailableError(
-            "a Rocq that is too old",
-            where=origin,
-            found=version[1],
-            expected=SUPPORTED,
-            remedy=REMEDY,
-        )
+        raise _unfit("a Rocq that is too old", origin, version[1])
     wanted = [Path(library, folder, _ARITHMETIC) for folder in _STANDARD]
     arithmetic = next(filter(Path.is_file, wanted), None)
     if arithmetic is None:
-        raise UnavailableError(
+        raise _unfit(
             "a Rocq without its standard library",
-            where=origin,
-            found=f"none of {', '.join(map(str, wanted))}",
-            expected=SUPPORTED,
-            remedy="apt-get install libcoq-stdlib, or opam install rocq-stdlib",
+            origin,
+            f"none of {', '.join(map(str, wanted))}",
+            "apt-get install libcoq-stdlib, or opam install rocq-stdlib",
         )
     return Toolchain(
         server=server,
@@ -126,6 +112,10 @@ def _find(configured: str | None, path: str | None) -> Toolchain:
         version=version[1],
         digests=tuple((path.name, file_digest(path)) for path in (server.resolve(), arithmetic)),
     )
+
+
+def _unfit(what: str, where: str | None, found: str, remedy: str = REMEDY) -> UnavailableError:
+    return UnavailableError(what, where=where, found=found, expected=SUPPORTED, remedy=remedy)
 
 
 def _beside(server: Path, name: str) -> Path:
