@@ -106,7 +106,7 @@ def made(tmp_path_factory):
         backbone_digest="d",
         methods=("vcrt",),
         seeds=(0,),
-        config=config(updates=2, retention_share=0.3),
+        config=EMBEDDED.resolved(config(updates=2, retention_share=0.3)),
     )
     create_experiment(plan, path.with_name("experiment"))
     return dataset
@@ -424,7 +424,7 @@ def test_a_ledger_that_is_cut_or_changed_anywhere_is_whole_or_named(tmp_path):
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    state = new_state(tiny_model(), config(learning_rate=1e-3), seed=0)
+    state = new_state(tiny_model(), config(learning_rate=1e-3).resolved(), seed=0)
     state.model(input_ids=torch.tensor([[1, 2, 3]])).logits.sum().backward()
     state.optimizer.step()
     save_checkpoint(state, tmp_path / "update-000001", [{"update": 1}])

@@ -11,6 +11,11 @@ def config(**values):
     return RunConfig().override({setting(key): value for key, value in values.items()})
 
 
+def resolved(**values):
+    """:func:`config` as it is planned and trained with."""
+    return config(**values).resolved()
+
+
 def setting(key):
     """The full name of a setting."""
     if "__" in key:

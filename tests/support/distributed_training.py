@@ -6,7 +6,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import vcrt_train.training.run
-from configs import config
+from configs import resolved as config
 from training_fixtures import ENCODE, TOKENIZER, supervised_records, tiny_model
 from vcrt_train.policy.backbone import Backbone
 from vcrt_train.protocol.source_validation import SourceValidation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from configs import config
+from configs import resolved as config
 from training_fixtures import (
     ENCODE,
     supervised_records,

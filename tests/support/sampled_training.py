@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from configs import config
+from configs import resolved as config
 from tabular_policy import random_order
 from training_fixtures import ENCODE, tiny_model, update_pairs
 from vcrt.records.policy_view import PointerRelation, PolicyRecord

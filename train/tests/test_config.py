@@ -116,7 +116,7 @@ def test_what_is_printed_is_what_would_run(capsys, tmp_path, command):
     place = ["data"] if command != "reproduce" else []
     code, out, _ = run(capsys, command, *place, "--output", "e", "--print-config")
     assert code == 0
-    assert load_config(written(tmp_path, out)) == DEFAULTS.resolved()
+    assert load_config(written(tmp_path, out)).resolved() == DEFAULTS.resolved()
 
 
 def test_the_command_line_stands_above_the_file_and_that_above_named_settings(tmp_path, capsys):
@@ -142,15 +142,15 @@ def test_the_settings_of_a_model_that_is_no_paper_s_say_so():
     assert "Nothing was searched for." in how_settings_were_chosen("smollm2-135m")
     found = load_config(settings="smollm2-135m")
     assert found.model.backbone in CATALOGUE
-    assert found.learning_rate == 5e-5
+    assert found.optimiser.learning_rate == 5e-5
 
 
 @pytest.mark.parametrize("name", PAPER_PRESETS)
 def test_named_settings_are_the_papers(name):
     found = load_config(settings=name)
     assert found.adapter == AdapterConfig(rank=64, alpha=128.0, dropout=0.05)
-    assert found.adapter.scale == 2.0
-    assert (found.learning_rate, found.schedule.updates) == (5e-6, 400)
+    assert found.resolved().adapter.scale == 2.0
+    assert (found.optimiser.learning_rate, found.schedule.updates) == (5e-6, 400)
     assert found.model.dtype == "bfloat16"
     assert found.objective == ObjectiveConfig()
 
@@ -256,7 +256,10 @@ def test_defaults_that_depend_on_the_model():
     assert DEFAULTS.resolved().schedule.checkpoints == (50, 100, 150, 400)
     adapted = RunConfig(adapter=AdapterConfig(rank=8)).resolved()
     assert (adapted.adapter.alpha, adapted.adapter.scale) == (16.0, 2.0)
-    assert adapted.resolved() is adapted
+    assert adapted.resolved() == adapted
+    assert DEFAULTS.resolved().adapter.alpha == 0.0
+    with pytest.raises(ConfigError, match="checkpoints"):
+        adapted.override({"schedule.checkpoints": ()})
 
 
 def test_every_setting_is_told_in_help(capsys):
@@ -275,7 +278,7 @@ def rates(updates=10, **schedule):
         {"optimiser.learning_rate": 1.0, "schedule.updates": updates}
         | {f"schedule.{name}": value for name, value in schedule.items()}
     )
-    return [learning_rate_at(number, config) for number in range(updates)]
+    return [learning_rate_at(number, config.resolved()) for number in range(updates)]
 
 
 def test_the_learning_rate_rises_and_falls():
@@ -291,10 +294,12 @@ def test_the_learning_rate_rises_and_falls():
 
 def test_the_optimiser_gets_its_settings():
     values = {name: value for name, value in OTHER.items() if name.startswith("optimiser.")}
-    group = new_state(tiny_model(), DEFAULTS.override(values), seed=0).optimizer.param_groups[0]
+    group = new_state(
+        tiny_model(), DEFAULTS.override(values).resolved(), seed=0
+    ).optimizer.param_groups[0]
     assert (group["lr"], group["betas"], group["eps"]) == (0.5, (0.5, 0.75), 1e-6)
     assert group["weight_decay"] == 0.1
-    plain = new_state(tiny_model(), DEFAULTS, seed=0).optimizer
+    plain = new_state(tiny_model(), DEFAULTS.resolved(), seed=0).optimizer
     assert plain.defaults["betas"] == torch.optim.AdamW([torch.zeros(1)]).defaults["betas"]
     assert OptimiserConfig().eps == torch.optim.AdamW([torch.zeros(1)]).defaults["eps"]
 

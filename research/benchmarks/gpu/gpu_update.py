@@ -84,7 +84,7 @@ class Ours:
                 "model.scoring": backend,
                 "memory.prompts_at_a_time": options.prompts_at_a_time,
             },
-        )
+        ).resolved()
         self.state = new_state(model, self.config, seed=0)
 
     def drawn(self, number: int) -> list[int]:
@@ -245,7 +245,7 @@ def adapted_model(options: Any, device: torch.device) -> Any:
     """The model with the paper's adapters, on the device."""
     settings = load_config(
         settings=options.model if options.model in settings_names() else SETTINGS
-    )
+    ).resolved()
     formats = {"bfloat16": torch.bfloat16, "float32": torch.float32}
     # A preset that leaves the format to the machine gets what a GPU computes in.
     dtype = formats.get(options.dtype or settings.model.dtype, torch.bfloat16)

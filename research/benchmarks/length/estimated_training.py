@@ -82,7 +82,7 @@ def run(way: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
     frozen = orbit_log_masses(backbone.model, training, interface="pointers", config=EXACT, seed=0)
     config = RunConfig(
         estimator=WAYS[way], optimiser=OptimiserConfig(learning_rate=options.learning_rate)
-    )
+    ).resolved()
     state = new_state(backbone.model, config, seed=seed)
     order = generator(seed, "order").permutation(np.tile(np.arange(len(training)), 20))
     curve = [{"update": 0, **scored(backbone.model, held_back)}]

@@ -67,7 +67,7 @@ class Ours:
 
     def __init__(self, model, items, backend):
         self.items, self.method = items, method("vcrt")
-        self.config = RunConfig().override(
+        given = RunConfig().override(
             {
                 "adapter.rank": RANK,
                 "optimiser.learning_rate": LANGUAGE_MODEL_LEARNING_RATE,
@@ -77,6 +77,7 @@ class Ours:
                 "model.scoring": backend,
             }
         )
+        self.config = given.resolved()
         self.frozen = orbit_log_masses(model, items, interface="pointers", batch_size=PROMPTS)
         self.state = new_state(model, self.config, seed=0)
 

@@ -46,7 +46,7 @@ from vcrt.certification.config import sampled, select_schemas
 from vcrt.datasets.freezing import make_dataset
 from vcrt.orders import all_orders
 from vcrt.records.dataset import load_items
-from vcrt_train.config import RunConfig, SamplingConfig, ScheduleConfig
+from vcrt_train.config import EMBEDDED_LEARNING_RATE, RunConfig, SamplingConfig, ScheduleConfig
 from vcrt_train.policy.backbone import blank_model, load_backbone
 from vcrt_train.policy.scoring import score_orders
 from vcrt_train.policy.tokenizer import PADDING, encode_record
@@ -119,7 +119,7 @@ class Ours:
         self.config = RunConfig(
             sampling=SamplingConfig(samples_per_prompt=SAMPLES),
             schedule=ScheduleConfig(epochs_per_update=EPOCHS),
-        )
+        ).resolved()
         self.state = new_state(backbone.model, self.config, seed=0)
 
     def __call__(self):
@@ -223,7 +223,7 @@ def beside_trl(records, num_turns, block, warm_up, *, compiled=False):
                 max_completion_length=TOKENS,
                 max_steps=EPOCHS * block * (num_turns + warm_up),
                 shuffle_dataset=False,
-                learning_rate=RunConfig().learning_rate,
+                learning_rate=EMBEDDED_LEARNING_RATE,
                 lr_scheduler_type="constant",
                 weight_decay=0.0,
                 max_grad_norm=1.0,
@@ -372,7 +372,7 @@ def profile(ours, num_updates):
 
 def whole_run(records):
     """A run of the default length: how much of it is updates."""
-    watch, config = Stopwatch(), RunConfig()
+    watch, config = Stopwatch(), RunConfig().resolved()
     updates = watch.around("updates", vcrt_train.training.run.update)
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -21,7 +21,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from vcrt.partial_orders import PartialOrder, num_legal_prefixes
 from vcrt.randomness import generator
-from vcrt_train.config import EstimatorConfig, OptimiserConfig, RunConfig
+from vcrt_train.config import EstimatorConfig, OptimiserConfig, ResolvedConfig, RunConfig
 from vcrt_train.policy.scoring import Prompt
 from vcrt_train.training.items import EncodedItem
 from vcrt_train.training.methods import method
@@ -65,7 +65,7 @@ def an_item(num_operations: int, number: int) -> EncodedItem:
     return EncodedItem(record_id=str(number), prompt=prompt, orbit=order, credit=order)
 
 
-def one(state: TrainerState, items: list[EncodedItem], config: RunConfig) -> float:
+def one(state: TrainerState, items: list[EncodedItem], config: ResolvedConfig) -> float:
     """Processor seconds of one update."""
     began = time.process_time()
     update(
@@ -98,7 +98,8 @@ def main() -> None:
         if None not in rows:
             ways["exact"] = EstimatorConfig(max_legal_prefixes=options.max_rows)
         for way, estimator in ways.items():
-            config = RunConfig(estimator=estimator, optimiser=OptimiserConfig(learning_rate=1e-4))
+            given = RunConfig(estimator=estimator, optimiser=OptimiserConfig(learning_rate=1e-4))
+            config = given.resolved()
             cells.append(
                 {
                     "operations": n,

@@ -70,7 +70,7 @@ def run(dataset: vcrt.Dataset, fold: str, num_items: int, seed: int) -> dict[str
     points = []
     with tempfile.TemporaryDirectory() as folder:
         finished = train_run(
-            RunConfig(schedule=ScheduleConfig(updates=UPDATES[-1], checkpoints=UPDATES)),
+            RunConfig(schedule=ScheduleConfig(updates=UPDATES[-1], checkpoints=UPDATES)).resolved(),
             chosen,
             backbone,
             [item.supervised for item in source],

@@ -1,9 +1,9 @@
 """Hold every setting of a run in one object: the same in Python, in a TOML file, on the command line and in a plan.
 
-Each section is a frozen dataclass; :class:`RunConfig` holds one of each, and its defaults are the library's. What is
-``None`` is filled in by :meth:`RunConfig.resolved`, which depends on the model. Files and presets are read by
-:mod:`vcrt_train.config_files`. Not covered: what is run with these settings (methods, held-out environments, seeds),
-which are arguments of :func:`vcrt_train.plan`.
+Each section is a frozen dataclass; :class:`RunConfig` holds one of each, and its defaults are the library's. Where a
+plan is made, what was not given is filled in once, by :meth:`RunConfig.resolved`: what is planned and trained with is a
+:class:`ResolvedConfig`. Files and presets are read by :mod:`vcrt_train.config_files`. Not covered: what is run with
+these settings (methods, held-out environments, seeds), which are arguments of :func:`vcrt_train.plan`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
 from math import inf
-from typing import Annotated, Literal, TypeAlias, get_args
+from typing import Annotated, Literal, Self, TypeAlias, get_args
 
 from pydantic import ConfigDict
 from tyro.conf import arg
@@ -117,16 +117,24 @@ class AdapterConfig:
 
     def __post_init__(self) -> None:
         _require(self.rank >= 0, "adapter.rank", self, "0 or more")
-        _require(self.alpha is None or 0 < self.alpha < inf, "adapter.alpha", self, _POSITIVE)
+        is_right = self.alpha is None or 0 < self.alpha < inf or self.alpha == self.rank == 0
+        _require(is_right, "adapter.alpha", self, _POSITIVE)
         _require(0 <= self.dropout < 1, "adapter.dropout", self, "from 0 to below 1")
         if not self.rank:
             for name in ("alpha", "dropout", "recurrent"):
                 _require(not getattr(self, name), f"adapter.{name}", self, "adapter.rank above 0")
 
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResolvedAdapter(AdapterConfig):
+    """Adapters with their alpha; 0 without adapters."""
+
+    alpha: float
+
     @property
     def scale(self) -> float:
         """What an adapter's product is multiplied by."""
-        return 2.0 if self.alpha is None else self.alpha / self.rank
+        return self.alpha / self.rank
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,6 +163,13 @@ class OptimiserConfig:
         _require(inside, "optimiser.betas", self, "two numbers from 0 to below 1")
         _require(0 < self.eps < inf, "optimiser.eps", self, _POSITIVE)
         _require(self.max_gradient_norm > 0, "optimiser.max_gradient_norm", self, _POSITIVE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResolvedOptimiser(OptimiserConfig):
+    """AdamW with its learning rate."""
+
+    learning_rate: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -312,7 +327,7 @@ class RunConfig:
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     memory: MemoryConfig = field(default_factory=MemoryConfig)
 
-    def override(self, values: Mapping[str, object]) -> RunConfig:
+    def override(self, values: Mapping[str, object]) -> Self:
         """These settings with others, by name: ``{"objective.margin": 3.0}``.
 
         Raises :class:`UnknownNameError`, which suggests the near name, and :class:`ConfigError`.
@@ -332,29 +347,50 @@ class RunConfig:
         section, _, key = name.partition(".")
         return getattr(getattr(self, section), key)
 
-    def resolved(self) -> RunConfig:
-        """The same with every setting that depends on another filled in: learning rate, alpha, checkpoints."""
-        found: dict[str, object] = {}
-        if self.optimiser.learning_rate is None:
-            found["optimiser.learning_rate"] = default_learning_rate(self.model)
-        if self.adapter.rank and self.adapter.alpha is None:
-            found["adapter.alpha"] = self.adapter.scale * self.adapter.rank
-        if not self.schedule.checkpoints:
-            found["schedule.checkpoints"] = default_checkpoints(self.schedule.updates)
-        return self.override(found) if found else self
-
-    @property
-    def learning_rate(self) -> float:
-        """The optimiser's learning rate, or the default one of the model."""
-        rate = self.optimiser.learning_rate
-        return default_learning_rate(self.model) if rate is None else rate
+    def resolved(self) -> ResolvedConfig:
+        """The same with what was not given: the model's learning rate, twice the rank as alpha, the checkpoints."""
+        adapter, optimiser, schedule = self.adapter, self.optimiser, self.schedule
+        rate, alpha = optimiser.learning_rate, adapter.alpha
+        return ResolvedConfig(
+            data=self.data,
+            model=self.model,
+            adapter=ResolvedAdapter(
+                **asdict(adapter) | {"alpha": 2.0 * adapter.rank if alpha is None else alpha}
+            ),
+            optimiser=ResolvedOptimiser(
+                **asdict(optimiser)
+                | {"learning_rate": default_learning_rate(self.model) if rate is None else rate}
+            ),
+            sampling=self.sampling,
+            objective=self.objective,
+            estimator=self.estimator,
+            schedule=replace(
+                schedule,
+                checkpoints=schedule.checkpoints or default_checkpoints(schedule.updates),
+            ),
+            memory=self.memory,
+        )
 
     def to_json(self) -> dict[str, dict[str, Json]]:
-        """The settings by section, in JSON's types."""
-        return {
+        """The settings by section, in JSON's types, as a user gives them: without adapters there is no alpha."""
+        found = {
             section: {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
             for section, values in asdict(self).items()
         }
+        found["adapter"]["alpha"] = self.adapter.alpha or None
+        return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResolvedConfig(RunConfig):
+    """Every setting of a run that is planned: nothing is left to be chosen."""
+
+    adapter: ResolvedAdapter
+    optimiser: ResolvedOptimiser
+
+    def __post_init__(self) -> None:
+        expected = "the updates after which runs are kept"
+        _require(bool(self.schedule.checkpoints), "schedule.checkpoints", self.schedule, expected)
 
 
 def default_learning_rate(model: ModelConfig) -> float:

@@ -167,7 +167,7 @@ def test_what_is_said_to_come_next_trains_adapters(monkeypatch, name, said, rate
         main(line.split()[2:])
     (found,) = seen
     assert (found.model.backbone, found.adapter.rank) == (name, 64)
-    assert found.learning_rate == rate
+    assert found.optimiser.learning_rate == rate
 
 
 @pytest.mark.slow
@@ -293,7 +293,7 @@ def test_a_preset_gives_a_plan_the_papers_settings(folder, tmp_path):
     )
     plan = open_experiment(tmp_path / "e").plan
     adapter = plan.config.adapter
-    assert (plan.config.schedule.updates, plan.config.learning_rate) == (400, 5e-6)
+    assert (plan.config.schedule.updates, plan.config.optimiser.learning_rate) == (400, 5e-6)
     assert (adapter.rank, adapter.scale, adapter.dropout) == (64, 2.0, 0.05)
     assert plan.backbone.dtype == "bfloat16"
     assert "Preset granite-4.1-3b" in plan.how_chosen

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import torch
 
-from configs import config
+from configs import resolved as config
 from language_models import MODELS, locked_model
 from training_fixtures import supervised_records
 from vcrt.errors import BackboneError, ConfigError, RunError, UnknownNameError
@@ -105,9 +105,9 @@ def test_the_papers_presets():
     for one in presets:
         adapter = one.adapter
         assert (adapter.rank, adapter.alpha, adapter.dropout) == (64, 128, 0.05)
-        assert (one.learning_rate, one.schedule.updates) == (5e-6, 400)
+        assert (one.optimiser.learning_rate, one.schedule.updates) == (5e-6, 400)
         assert one.model.dtype == "bfloat16"
-        assert adapter.scale == 2.0
+        assert one.resolved().adapter.scale == 2.0
     with pytest.raises(UnknownNameError, match=r"did you mean 'qwen3\.5-2b'"):
         load_config(settings="qwen3.5-2B")
 

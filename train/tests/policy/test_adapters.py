@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from configs import config
+from configs import resolved as config
 from training_fixtures import supervised_records
 from vcrt.errors import BackboneError
 from vcrt_train.policy.adapters import TARGETS, with_adapters

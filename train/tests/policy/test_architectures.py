@@ -7,7 +7,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import MistralConfig, MistralForCausalLM
 
-from configs import config
+from configs import resolved as config
 from tiny_models import (
     BACKENDS,
     CONFIGS,

@@ -245,7 +245,7 @@ def test_places_are_no_part_of_what_a_backbone_is(tmp_path):
         RunConfig().override({"model.backbone": x.folder, "model.lock": x.lock})
         for x in (one, other)
     ]
-    assert one.named_in(settings[0]) == other.named_in(settings[1])
+    assert one.resolved(settings[0]) == other.resolved(settings[1])
     home = tmp_path / "new"
     for folder in (home / "m", home / "experiment"):
         folder.mkdir(parents=True)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from peft.tuners.lora import Linear
 
-from configs import config
+from configs import resolved as config
 from language_models import locked_model
 from training_fixtures import supervised_records
 from vcrt_train.policy.adapters import with_adapters

@@ -53,7 +53,7 @@ def test_bfloat16_is_chosen_where_it_pays_and_can_be_trained(
     assert reason in found.reason
     reference = reference_of(config)
     assert reference.dtype == dtype
-    assert reference.named_in(config).model.dtype == dtype
+    assert reference.resolved(config).model.dtype == dtype
 
 
 def test_instructions_that_do_not_pay_are_left_alone(monkeypatch):

@@ -9,7 +9,7 @@ import torch
 
 import listed_training
 import sampled_training
-from configs import config
+from configs import resolved as config
 from pretended_device import DEVICE, DeviceError, PretendedDevice
 from sampled_training import EXACT, SAMPLED
 from small_models import hybrid_model

@@ -71,7 +71,7 @@ def whole(tmp_path_factory, quick):
         methods=("vcrt",),
         seeds=(0,),
         held_out=(HELD_OUT,),
-        config=config(updates=1, retention_share=0.3),
+        config=EMBEDDED.resolved(config(updates=1, retention_share=0.3)),
     )
     experiment = create_experiment(plan, folder / "experiment")
     untrained = folder / "untrained"
@@ -229,7 +229,7 @@ def test_a_dataset_behind_a_link_has_one_ledger_of_openings(copy):
             for name in ("backbone", "backbone_digest", "methods", "held_out")
         },
         seeds=(0,),
-        config=config(updates=2, retention_share=0.3),
+        config=EMBEDDED.resolved(config(updates=2, retention_share=0.3)),
     )
     experiment = create_experiment(other, copy / "other")
     train(experiment, jobs=1)

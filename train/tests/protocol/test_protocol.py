@@ -46,7 +46,7 @@ def plan_on(dataset, **changes):
         "backbone_digest": "d",
         "methods": ("canonical-grpo", "vcrt"),
         "seeds": (0, 1),
-        "config": config(updates=5),
+        "config": EMBEDDED.resolved(config(updates=5)),
     }
     return make_plan(dataset, **{**options, **changes})
 
@@ -55,7 +55,7 @@ def test_a_plan_lists_every_run_and_is_hashed(dataset, tmp_path):
     plan = plan_on(dataset)
     assert len(plan.runs) == 2 * 3 * 2
     assert plan.sources("toy-b") == ("toy-a", "toy-c")
-    assert plan.config == EMBEDDED.named_in(config(updates=5)).resolved()
+    assert plan.config == EMBEDDED.resolved(config(updates=5))
     experiment = create_experiment(plan, tmp_path / "e")
     assert open_experiment(experiment.path).plan == plan
     assert plan_on(dataset).plan_hash == plan.plan_hash
@@ -215,7 +215,7 @@ def test_the_episode_order_visits_every_item_once_an_epoch():
     ],
 )
 def test_no_setting_that_was_given_is_called_a_default(settings, said):
-    assert how_chosen(RunConfig().override(settings)).endswith(said)
+    assert how_chosen(RunConfig().override(settings).resolved()).endswith(said)
 
 
 def test_a_preset_is_the_papers_only_while_it_is_whole():

@@ -121,7 +121,7 @@ def whole(tmp_path_factory):
         methods=("canonical-grpo", "vcrt"),
         seeds=(0,),
         held_out=("toy-b",),
-        config=config(updates=1, retention_share=0.3),
+        config=EMBEDDED.resolved(config(updates=1, retention_share=0.3)),
     )
     create_experiment(made, folder / "planned")
     return folder

@@ -76,7 +76,7 @@ def test_a_trial_is_run_on_the_device_that_there_is(dataset, searched, monkeypat
         method=expected.method,
         held_out=expected.held_out,
         number=expected.number,
-        config=RUN.override(expected.settings),
+        config=RUN.override(expected.settings).resolved(),
         base_rate=search.learning_rate,
         seed=search.seed,
     )
@@ -134,8 +134,8 @@ def test_trials_see_source_items_alone_and_score_other_sources(dataset):
         method="vcrt",
         held_out="toy-b",
         number=0,
-        config=RUN,
-        base_rate=RUN.learning_rate,
+        config=RUN.resolved(),
+        base_rate=RUN.resolved().optimiser.learning_rate,
         seed=3,
     )
     training, validation = _split(dataset, job)
@@ -239,7 +239,9 @@ def plan_with(dataset, search, **changes):
         "config": RUN,
         "search": search,
     }
-    return make_plan(dataset, **{**options, **changes})
+    options |= changes
+    options["config"] = EMBEDDED.resolved(options["config"])
+    return make_plan(dataset, **options)
 
 
 def test_a_plan_takes_up_what_was_chosen(dataset, searched, tmp_path):
@@ -247,7 +249,7 @@ def test_a_plan_takes_up_what_was_chosen(dataset, searched, tmp_path):
     plan = plan_with(dataset, search)
     for run in plan.runs:
         best = search.best(run.method, run.held_out).settings
-        assert plan.config_of(run) == EMBEDDED.named_in(RUN).resolved().override(best)
+        assert plan.config_of(run) == EMBEDDED.resolved(RUN).override(best)
     assert (
         plan.config_of(plan.runs[0]).objective.mu
         == search.best(plan.runs[0].method, "toy-b").settings["objective.mu"]
@@ -313,13 +315,13 @@ def test_runs_may_be_longer_than_trials_and_the_plan_says_so(dataset, searched):
             plan_with(dataset, search.model_copy(update={"config": changed}), config=longer)
         assert error.value.where == "schedule.updates"
     # A trial that is run again is as long as it was.
-    options = {"backbone": EMBEDDED, "config": longer, "number": 1, "jobs": 1}
+    options = {"backbone": EMBEDDED, "config": EMBEDDED.resolved(longer), "number": 1, "jobs": 1}
     assert check_search(search, dataset, **options).trials == 1
 
 
 def test_trials_are_not_run_again_on_a_gpu(dataset, searched, monkeypatch):
     search, _ = searched
-    options = {"backbone": EMBEDDED, "config": RUN, "number": 1, "jobs": 1}
+    options = {"backbone": EMBEDDED, "config": EMBEDDED.resolved(RUN), "number": 1, "jobs": 1}
     monkeypatch.setattr(trials, "device_of", lambda _: "cuda")
     monkeypatch.setattr(trials, "in_fresh_processes", lambda *_, **__: pytest.fail("a trial ran"))
     with pytest.raises(RunError, match="cannot be checked on a GPU") as error:

@@ -92,7 +92,7 @@ def planned(datasets, *others, **changes):
         "methods": ("canonical-grpo", "vcrt"),
         "seeds": (0,),
         "held_out": (HELD_OUT,),
-        "config": config(updates=2, checkpoints=(1, 2), retention_share=0.3),
+        "config": config(updates=2, checkpoints=(1, 2), retention_share=0.3).resolved(),
     }
     return make_plan(datasets["four"], **{**options, **changes}, also_test=others)
 

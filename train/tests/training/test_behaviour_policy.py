@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from configs import config
+from configs import resolved as config
 from training_fixtures import ENCODE, answering_model, supervised_records, tiny_model, weights
 from vcrt.orders import all_orders
 from vcrt_train.training.items import encode_items

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from configs import config
+from configs import resolved as config
 from training_fixtures import (
     ENCODE,
     answering_model,

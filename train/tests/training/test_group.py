@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from configs import config
+from configs import resolved as config
 from training_fixtures import ENCODE, answering_model, supervised_records, tiny_model
 from vcrt_train.protocol.source_validation import RATE
 from vcrt_train.training.batch_scores import shares

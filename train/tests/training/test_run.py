@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 
 import vcrt_train.training.run as module
-from configs import config
+from configs import resolved as config
 from training_fixtures import supervised_records
 from vcrt.errors import RunError
 from vcrt_train.policy.backbone import load_backbone

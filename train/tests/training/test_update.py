@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from configs import config
+from configs import resolved as config
 from listed_training import train
 from training_fixtures import (
     ENCODE,

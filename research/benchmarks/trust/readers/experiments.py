@@ -38,7 +38,7 @@ from vcrt_train.protocol.trials import _read_trial
 def experiment_readers(place: Path, dataset: Dataset) -> Iterator[Target]:
     plan = make_plan(
         dataset, backbone=EMBEDDED, backbone_digest="d", methods=("vcrt", "canonical-grpo"), seeds=(0,),
-        config=RunConfig().override({"schedule.updates": 2, "data.retention_share": 0.3}),
+        config=EMBEDDED.resolved(RunConfig().override({"schedule.updates": 2, "data.retention_share": 0.3})),
     )  # fmt: skip
     experiment = create_experiment(plan, place / "experiment")
     path = experiment.path / PLAN_FILE

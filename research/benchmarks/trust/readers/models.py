@@ -157,7 +157,7 @@ def _checkpoints(place: Path) -> Iterator[Target]:
         vocab_size=20, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
         num_key_value_heads=1, head_dim=8, max_position_embeddings=16, tie_word_embeddings=True,
     )  # fmt: skip
-    state = new_state(blank_model(config), RunConfig(), seed=0)
+    state = new_state(blank_model(config), RunConfig().resolved(), seed=0)
     loss = state.model(input_ids=torch.tensor([[1, 2, 3]])).logits.sum()
     loss.backward()
     state.optimizer.step()

@@ -247,7 +247,7 @@ is of no use for text of another form.
 | environment held out | {printable(run.held_out)} |
 | seed | {run.seed} |
 | updates | {policy.update} of {each} |
-| learning rate | {config.learning_rate:g} |
+| learning rate | {config.optimiser.learning_rate:g} |
 | parameters trained | {trained} |
 | plan | `{plan.plan_hash}` |
 | checkpoint | `{policy.checkpoint}` |

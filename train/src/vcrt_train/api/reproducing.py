@@ -27,7 +27,7 @@ from vcrt.records.record_form import PLAIN_FORM
 from vcrt.storage import make_directory, remove_leftovers, sole_user
 from vcrt_train.api.experimenting import jobs_on_device
 from vcrt_train.api.reporting import Report, report_in
-from vcrt_train.config import DEFAULTS, RunConfig
+from vcrt_train.config import DEFAULTS, ResolvedConfig, RunConfig
 from vcrt_train.config_files import checked
 from vcrt_train.policy.reference import reference_of
 
@@ -65,7 +65,7 @@ class _Asked:
     methods: tuple[str, ...]
     held_out: tuple[str, ...]
     runs: int
-    config: RunConfig
+    config: ResolvedConfig
     trials: int
     trial_updates: int
     seed: int
@@ -325,7 +325,7 @@ def _search(asked: _Asked, dataset: Dataset) -> Search:
         root_hash=dataset.manifest.root_hash,
         backbone_identity=backbone.identity,
         backbone_digest=load_backbone(backbone).digest,
-        learning_rate=asked.config.learning_rate,
+        learning_rate=asked.config.optimiser.learning_rate,
         methods=asked.methods,
         num_trials=asked.trials,
         seed=asked.seed,

@@ -22,6 +22,7 @@ from vcrt_train.config import (
     Dtype,
     PromptStyle,
     RelationNames,
+    ResolvedConfig,
     RunConfig,
 )
 from vcrt_train.policy.catalogue import CATALOGUE, fetch_remedy, fetched_folder
@@ -86,9 +87,9 @@ class BackboneReference:
         """The same without the folder and the lock: to be named, not to be loaded."""
         return replace(self, folder=None, lock=None)
 
-    def named_in(self, config: RunConfig) -> RunConfig:
-        """The settings with this backbone by its identity: the same wherever its files lie."""
-        return config.override(
+    def resolved(self, config: RunConfig) -> ResolvedConfig:
+        """Every setting of a run on this backbone, which is named by its identity: the same wherever its files lie."""
+        named = config.override(
             {
                 "model.backbone": self.name,
                 "model.lock": None,
@@ -97,6 +98,7 @@ class BackboneReference:
                 "model.relation_names": self.relation_names,
             }
         )
+        return named.resolved()
 
     def moved_with(self, experiment: Path) -> BackboneReference:
         """As found by an ``experiment`` that may have been moved together with what lay beside it."""

@@ -20,9 +20,11 @@ from vcrt.records.dataset import Dataset, load_items, open_dataset, read_audit, 
 from vcrt.records.manifest import Manifest
 from vcrt_train.config import (
     DEFAULTS,
+    EMBEDDED_LEARNING_RATE,
     EMBEDDED_NAME,
     EMBEDDED_NAMES,
     WITHOUT_EFFECT,
+    ResolvedConfig,
     RunConfig,
     default_learning_rate,
     setting_names,
@@ -60,9 +62,8 @@ DEFAULTS_CHOSEN = (
 )
 
 
-def how_chosen(config: RunConfig) -> str:
+def how_chosen(config: ResolvedConfig) -> str:
     """How the settings of a plan without a search were chosen; every one that is not the library's is named."""
-    config = config.resolved()
     same = [name for name in settings_names() if not _others(config, load_config(settings=name))]
     if same:
         return f"{how_settings_were_chosen(same[0])} (Preset {' or '.join(same)}.)"
@@ -71,8 +72,8 @@ def how_chosen(config: RunConfig) -> str:
     return f"{_rate_chosen(config)} Other settings are {rest}."
 
 
-def _rate_chosen(config: RunConfig) -> str:
-    if config.learning_rate != default_learning_rate(config.model):
+def _rate_chosen(config: ResolvedConfig) -> str:
+    if config.optimiser.learning_rate != default_learning_rate(config.model):
         return "The learning rate was given, not searched for."
     if config.model.backbone == EMBEDDED_NAME:
         return DEFAULTS_CHOSEN
@@ -81,20 +82,20 @@ def _rate_chosen(config: RunConfig) -> str:
     return "The learning rate is the paper's."
 
 
-def _others(config: RunConfig, base: RunConfig) -> list[str]:
-    """The settings of a resolved ``config`` that differ from those of ``base``.
+def _others(config: ResolvedConfig, base: RunConfig) -> list[str]:
+    """The settings of ``config`` that differ from those of ``base``.
 
     Left out is what a plan says elsewhere or no result depends on: the model, when a run is kept and validated, how it
     saves memory; and the learning rate, which has a sentence of its own, unless a preset gives one.
     """
-    base = base.resolved()
+    filled = base.resolved()
     out: tuple[str, ...] = ("model.", *WITHOUT_EFFECT)
-    if base.optimiser.learning_rate == DEFAULTS.learning_rate:
+    if filled.optimiser.learning_rate == EMBEDDED_LEARNING_RATE:
         out = (*out, "optimiser.learning_rate")
     return [
         name
         for name in setting_names()
-        if not name.startswith(out) and config.value(name) != base.value(name)
+        if not name.startswith(out) and config.value(name) != filled.value(name)
     ]
 
 
@@ -126,12 +127,13 @@ def frozen_plan(
     Finished runs are scored on the held-out environments of the datasets at ``also_test`` too. Of the search's trials
     ``check_search`` are run again first, by so many ``jobs``.
     """
-    config = checked(config)
-    backbone = chosen_reference(config)
+    given = checked(config)
+    backbone = chosen_reference(given)
+    planned = backbone.resolved(given)
     dataset, *others = (open_dataset(path) for path in (dataset_path, *also_test))
     for one in (dataset, *others):
         require_agreement(one)
-    loaded = require_trainable(backbone, config)
+    loaded = require_trainable(backbone, planned)
     for one in (dataset, *others):
         require_readable(one.manifest, loaded.num_pointers, where=one.path)
     search_check = None
@@ -145,7 +147,7 @@ def frozen_plan(
             search,
             dataset,
             backbone=backbone,
-            config=config,
+            config=planned,
             number=check_search,
             jobs=jobs,
             progress=progress,
@@ -159,11 +161,11 @@ def frozen_plan(
         methods=methods,
         held_out=held_out,
         seeds=tuple(range(runs)),
-        config=config,
+        config=planned,
         seed=seed,
         search=search,
         search_check=search_check,
-        how_chosen=how_chosen(config),
+        how_chosen=how_chosen(planned),
         also_test=others,
     )
 
@@ -177,7 +179,7 @@ def make_plan(
     provenance: ModelProvenance | None = None,
     methods: tuple[str, ...],
     seeds: tuple[int, ...],
-    config: RunConfig,
+    config: ResolvedConfig,
     held_out: tuple[str, ...] = (),
     seed: int = 0,
     how_chosen: str = "the defaults of the library",
@@ -194,7 +196,6 @@ def make_plan(
     Raises :class:`UnknownNameError` for an unknown method or environment, :class:`RunError` for an empty plan, and what
     :func:`possible_test_sets` raises.
     """
-    config = backbone.named_in(checked(config)).resolved()
     environments = dataset.environments
     require_names(dataset, methods, held_out)
     require_once("seed", seeds)

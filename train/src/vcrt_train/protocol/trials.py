@@ -34,7 +34,7 @@ from vcrt.storage import (
     sole_user,
     write_file,
 )
-from vcrt_train.config import RunConfig
+from vcrt_train.config import ResolvedConfig, RunConfig
 from vcrt_train.config_files import checked
 from vcrt_train.policy.backbone import device_of, load_backbone
 from vcrt_train.policy.reference import BackboneReference
@@ -76,7 +76,7 @@ class _TrialJob:
     method: str
     held_out: str
     number: int
-    config: RunConfig
+    config: ResolvedConfig
     #: The learning rate of trial 0.
     base_rate: float
     seed: int
@@ -114,9 +114,9 @@ def run_search(
         )
     require_names(dataset, methods, held_out)
     require_not_given(config, [name for name in RANGES if name != LEARNING_RATE])
-    config = backbone.named_in(checked(config)).resolved()
-    digest = require_trainable(backbone, config).digest
-    config = config.override(of_length(config.schedule.updates))
+    planned = backbone.resolved(checked(config))
+    digest = require_trainable(backbone, planned).digest
+    planned = planned.override(of_length(planned.schedule.updates))
     search = Search(
         format=FORMAT,
         root_hash=dataset.manifest.root_hash,
@@ -127,8 +127,8 @@ def run_search(
         held_out=held_out,
         num_trials=num_trials,
         seed=seed,
-        learning_rate=config.learning_rate,
-        config=shared_settings(config),
+        learning_rate=planned.optimiser.learning_rate,
+        config=shared_settings(planned),
         code=code_of(dataset.environments),
         trials=(),
     )
@@ -138,7 +138,7 @@ def run_search(
         for name in methods
         for number in range(num_trials)
     ]
-    work = _work(search, dataset, backbone, config, asked)
+    work = _work(search, dataset, backbone, planned, asked)
     make_directory(unfinished)
     with sole_user(unfinished / LOCK_FILE, "this search", RunError):
         require_new(output, RunError)
@@ -154,7 +154,7 @@ def check_search(
     dataset: Dataset,
     *,
     backbone: BackboneReference,
-    config: RunConfig,
+    config: ResolvedConfig,
     number: int,
     jobs: int,
     progress: Progress = SILENT,
@@ -174,7 +174,6 @@ def check_search(
             remedy="search and plan with CUDA_VISIBLE_DEVICES= (empty) before both commands, or plan without "
             "--check-search: the search is then called unverified",
         )
-    config = backbone.named_in(checked(config)).resolved()
     search.require_same_training(config, search.methods)
     chosen = [search.best(name, fold) for name in search.methods for fold in search.held_out]
     draw = np.random.default_rng(randbits(128))
@@ -205,7 +204,7 @@ def _work(
     search: Search,
     dataset: Dataset,
     backbone: BackboneReference,
-    config: RunConfig,
+    config: ResolvedConfig,
     asked: Sequence[tuple[str, str, int]],
 ) -> list[_TrialJob]:
     """The jobs of a search's trials, each by its method, fold and number, by the code that is here."""

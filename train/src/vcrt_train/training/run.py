@@ -23,7 +23,7 @@ from vcrt.errors import BackboneError, RunError
 from vcrt.hashing import Json, file_digest
 from vcrt.randomness import generator
 from vcrt.storage import alone_in, make_directory, remove_partial, write_file
-from vcrt_train.config import MemoryConfig, RunConfig, ScheduleConfig
+from vcrt_train.config import MemoryConfig, ResolvedConfig, ScheduleConfig
 from vcrt_train.policy.adapters import drop_ordered_weights, with_adapters
 from vcrt_train.policy.backbone import Backbone, load_backbone
 from vcrt_train.policy.reference import BackboneReference
@@ -87,7 +87,7 @@ class FinishedRun:
         return self.digests[max(self.digests)]
 
 
-def num_draws(config: RunConfig) -> int:
+def num_draws(config: ResolvedConfig) -> int:
     """How many prompts a run draws, over all its updates."""
     return config.schedule.updates * config.sampling.prompts_per_update
 
@@ -109,7 +109,7 @@ def episode_order(num_items: int, num_draws: int, seed: int) -> list[int]:
 
 
 def train_run(
-    config: RunConfig,
+    config: ResolvedConfig,
     method: Method,
     backbone: Backbone,
     records: Records,
@@ -133,7 +133,6 @@ def train_run(
     anything is trained, and raises if it cannot be trusted. Raises :class:`RunError` if the latest checkpoint is
     damaged or another run's.
     """
-    config = config.resolved()
     order = episode_order(len(records), num_draws(config), seed)
     # Only what is drawn is encoded, in the order of the records, so that its bits do not depend on where a run resumes.
     drawn = sorted(set(order))
@@ -210,7 +209,7 @@ def _alone(directory: Path, group: ProcessGroup) -> Iterator[None]:
         yield
 
 
-def start(config: RunConfig, backbone: Backbone, *, seed: int) -> TrainerState:
+def start(config: ResolvedConfig, backbone: Backbone, *, seed: int) -> TrainerState:
     """The state before the first update; the backbone's own model is what is trained.
 
     Raises :class:`RunError` for all parameters of a model in a format too narrow to train, and
@@ -219,7 +218,7 @@ def start(config: RunConfig, backbone: Backbone, *, seed: int) -> TrainerState:
     return new_state(_trained_model(config, backbone, seed=seed), config, seed=seed)
 
 
-def _trained_model(config: RunConfig, backbone: Backbone, *, seed: int) -> CausalModel:
+def _trained_model(config: ResolvedConfig, backbone: Backbone, *, seed: int) -> CausalModel:
     model = backbone.model
     adapter = config.adapter
     if adapter.rank:
@@ -260,7 +259,7 @@ def checkpoint_gradients(model: CausalModel, memory: MemoryConfig) -> None:
         ) from error
 
 
-def require_trainable(reference: BackboneReference, config: RunConfig) -> Backbone:
+def require_trainable(reference: BackboneReference, config: ResolvedConfig) -> Backbone:
     """Load a backbone and see that it can be trained like this, before any work is planned on it.
 
     Raises as :func:`load_backbone` and :func:`start`. The backbone's model may have got adapters.
@@ -272,7 +271,7 @@ def require_trainable(reference: BackboneReference, config: RunConfig) -> Backbo
 
 
 def _train(
-    config: RunConfig,
+    config: ResolvedConfig,
     method: Method,
     items: Sequence[EncodedItem],
     frozen_log_mass: torch.Tensor,
@@ -344,7 +343,7 @@ def _num_tokens(item: EncodedItem) -> int:
     return len(item.prompt.token_ids) + prefixes
 
 
-def _require_earlier(config: RunConfig, directory: Path, updates: int) -> None:
+def _require_earlier(config: ResolvedConfig, directory: Path, updates: int) -> None:
     """Raise, before anything is trained on, if a scheduled checkpoint that is past is gone."""
     for number in config.schedule.checkpoints:
         path = checkpoint_path(directory, number)

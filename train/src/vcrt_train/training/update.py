@@ -23,7 +23,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from vcrt.errors import DivergedError
 from vcrt.hashing import Json
 from vcrt.randomness import derive_seed
-from vcrt_train.config import RunConfig
+from vcrt_train.config import ResolvedConfig
 from vcrt_train.objective.terms import constrained
 from vcrt_train.objective.total import next_duals, objective
 from vcrt_train.policy.prompts import unwrapped
@@ -87,14 +87,14 @@ def trainable_parameters(model: CausalModel) -> dict[str, torch.nn.Parameter]:
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
-def new_state(model: CausalModel, config: RunConfig, *, seed: int) -> TrainerState:
+def new_state(model: CausalModel, config: ResolvedConfig, *, seed: int) -> TrainerState:
     """The state before the first update: fresh AdamW over the trainable parameters, duals 0, named generator."""
     model.eval()
     return TrainerState(
         model=model,
         optimizer=torch.optim.AdamW(
             trainable_parameters(model).values(),
-            lr=config.learning_rate,
+            lr=config.optimiser.learning_rate,
             betas=config.optimiser.betas,
             eps=config.optimiser.eps,
             weight_decay=config.optimiser.weight_decay,
@@ -108,11 +108,11 @@ def new_state(model: CausalModel, config: RunConfig, *, seed: int) -> TrainerSta
     )
 
 
-def learning_rate_at(update_index: int, config: RunConfig) -> float:
+def learning_rate_at(update_index: int, config: ResolvedConfig) -> float:
     """The learning rate of an update, the first one numbered 0: warmed up, then decayed towards 0 after the last."""
     schedule = config.schedule
     if update_index < schedule.warmup_updates:
-        return config.learning_rate * (update_index + 1) / schedule.warmup_updates
+        return config.optimiser.learning_rate * (update_index + 1) / schedule.warmup_updates
     done = (update_index - schedule.warmup_updates) / max(
         schedule.updates - schedule.warmup_updates, 1
     )
@@ -121,7 +121,7 @@ def learning_rate_at(update_index: int, config: RunConfig) -> float:
         "linear": 1.0 - done,
         "cosine": (1.0 + math.cos(math.pi * done)) / 2,
     }
-    return config.learning_rate * factors[schedule.decay]
+    return config.optimiser.learning_rate * factors[schedule.decay]
 
 
 def update(
@@ -130,7 +130,7 @@ def update(
     frozen_log_mass: Tensor,
     *,
     method: Method,
-    config: RunConfig,
+    config: ResolvedConfig,
     group: ProcessGroup = ALONE,
 ) -> UpdateMetrics:
     """Make one update on ``items``, in place, and say what it did.
@@ -229,7 +229,7 @@ def _step(
     state: TrainerState,
     loss: Tensor,
     parameters: Sequence[torch.nn.Parameter],
-    config: RunConfig,
+    config: ResolvedConfig,
 ) -> float:
     """One AdamW step on the gradient of ``loss``, scaled down to its largest norm; returns its norm before that."""
     largest = config.optimiser.max_gradient_norm

@@ -52,7 +52,7 @@ def experiment(tmp_path_factory):
             methods=("vcrt",),
             seeds=(0,),
             held_out=("right",),
-            config=config(updates=2, checkpoints=(1, 2), retention_share=0.4),
+            config=config(updates=2, checkpoints=(1, 2), retention_share=0.4).resolved(),
         )
         made = create_experiment(plan, folder / "experiment")
         train(made, jobs=1)

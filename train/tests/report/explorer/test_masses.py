@@ -52,7 +52,9 @@ def whole(tmp_path_factory):
             methods=("vcrt", "outcome-grpo"),
             seeds=(0,),
             held_out=(HELD_OUT,),
-            config=config(updates=2, checkpoints=(1, 2), learning_rate=1e-2, retention_share=0.3),
+            config=EMBEDDED.resolved(
+                config(updates=2, checkpoints=(1, 2), learning_rate=1e-2, retention_share=0.3)
+            ),
         )
         experiment = create_experiment(plan, folder / "experiment")
         shutil.copytree(experiment.path, folder / "planned")
