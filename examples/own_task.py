@@ -15,8 +15,7 @@ from trl import SFTConfig, SFTTrainer
 
 import vcrt
 from vcrt_train.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
-from vcrt_train.policy.catalogue import fetched_folder
-from vcrt_train.policy.number_format import bfloat16_speed
+from vcrt_train.policy.reference import bfloat16_speed, fetched_folder
 
 NEEDS = {"shoes": "socks trousers", "belt": "trousers", "jacket": "shirt", "coat": "jacket shirt"}
 

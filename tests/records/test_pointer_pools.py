@@ -19,8 +19,7 @@ from vcrt.records.policy_view import (
     vocabulary,
 )
 from vcrt.records.record_form import RecordForm
-from vcrt_train.policy.pointers import choose_pointers
-from vcrt_train.policy.record_text import TextEncoder, TextForm
+from vcrt_train.policy.record_text import TextEncoder, TextForm, choose_pointers
 from vcrt_train.policy.tokenizer import embedded_tokenizer, encode_record, num_pointers
 from vcrt_train.protocol.relation_records import RelationRecord, with_pointers
 

@@ -10,9 +10,9 @@ from configs import resolved as config
 from training_fixtures import ENCODE, TOKENIZER, supervised_records, tiny_model
 from vcrt_train.policy.backbone import Backbone
 from vcrt_train.protocol.source_validation import SourceValidation
-from vcrt_train.training.distributed import LaunchedGroup, launched_group
 from vcrt_train.training.items import encode_items
 from vcrt_train.training.methods import method
+from vcrt_train.training.process_group import LaunchedGroup, launched_group
 from vcrt_train.training.run import train_run
 
 

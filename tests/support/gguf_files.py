@@ -31,7 +31,7 @@ from transformers import (
 )
 
 from language_models import END, byte_level_tokenizer
-from vcrt_train.policy.catalogue import CatalogueEntry
+from vcrt_train.policy.reference import CatalogueEntry
 
 CONTROL, NORMAL, UNKNOWN, BYTE = 3, 1, 2, 6
 Q8_0, F32 = gguf.GGMLQuantizationType.Q8_0, gguf.GGMLQuantizationType.F32

@@ -46,7 +46,7 @@ def make_model(vocab_size=9, dtype=torch.float64, seed=0, sharpness=3.0, **overr
 
 def make_prompts(num_operations, lengths=(4, 9, 6), vocab_size=9, seed=3):
     # Here, because the models are used beside an older transformers as well.
-    from vcrt_train.policy.scoring import Prompt
+    from vcrt_train.policy.causal_model import Prompt
 
     draw = torch.Generator().manual_seed(seed)
     return [

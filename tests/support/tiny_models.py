@@ -12,7 +12,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from vcrt_train.policy.prompts import Prompt
+from vcrt_train.policy.causal_model import Prompt
 
 VOCABULARY = 23
 

@@ -31,7 +31,7 @@ from vcrt_train.config_files import (
     settings_names,
     to_toml,
 )
-from vcrt_train.policy.catalogue import CATALOGUE
+from vcrt_train.policy.reference import CATALOGUE
 from vcrt_train.training.update import learning_rate_at, new_state
 
 PAPER_PRESETS = ("granite-4.1-3b", "qwen3.5-2b")

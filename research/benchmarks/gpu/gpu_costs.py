@@ -27,10 +27,9 @@ from typing import Any
 
 import torch
 
-from vcrt_train.policy.fork_scoring import SHORTEST_TAIL
-from vcrt_train.policy.pointer_head import HALF, WIDE_VOCABULARY
+from vcrt_train.policy.backends import SHORTEST_TAIL
+from vcrt_train.policy.causal_model import HALF, WIDE_VOCABULARY, CausalModel, Prompt, unwrapped
 from vcrt_train.policy.prefix_tree import OrderTree
-from vcrt_train.policy.prompts import CausalModel, Prompt, unwrapped
 
 #: The library's chunk of the gated delta rule.
 CHUNK = 64

@@ -11,9 +11,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from vcrt.orders import all_orders
-from vcrt_train.policy.pointers import choose_pointers
-from vcrt_train.policy.record_text import ASK, INSTRUCTION, TextEncoder, TextForm
-from vcrt_train.policy.scoring import Prompt
+from vcrt_train.policy.causal_model import Prompt
+from vcrt_train.policy.record_text import ASK, INSTRUCTION, TextEncoder, TextForm, choose_pointers
 from vcrt_train.training.items import EncodedItem, OrderList, encode_items
 from vcrt_train.training.methods import method
 

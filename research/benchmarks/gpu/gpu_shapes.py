@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, GraniteConfig, LlamaConfig, Qwen3_5TextConfig
 
-from vcrt_train.policy.scoring import CausalModel
+from vcrt_train.policy.causal_model import CausalModel
 
 _CONFIGS = {
     "qwen3_5_text": Qwen3_5TextConfig,

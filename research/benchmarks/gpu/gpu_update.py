@@ -52,9 +52,9 @@ from vcrt.errors import VcrtError
 from vcrt_train.config_files import load_config, settings_names
 from vcrt_train.policy.adapters import with_adapters
 from vcrt_train.policy.backends import choose_backend
-from vcrt_train.policy.interface import tree_depth
+from vcrt_train.policy.causal_model import unwrapped
 from vcrt_train.policy.prefix_tree import order_tree
-from vcrt_train.policy.prompts import unwrapped
+from vcrt_train.policy.scoring import tree_depth
 from vcrt_train.policy.self_check import self_check
 from vcrt_train.training.methods import method
 from vcrt_train.training.orbit_masses import orbit_log_masses

@@ -44,7 +44,7 @@ from gpu_results import commit, machine, versions
 from report_contents import CONTENTS, to_json
 
 from vcrt_train.config_files import load_config
-from vcrt_train.policy.number_format import instructions
+from vcrt_train.policy.reference import instructions
 from vcrt_train.protocol.experiment import create_experiment, open_experiment
 from vcrt_train.protocol.planning import frozen_plan
 from vcrt_train.protocol.search import read_search

@@ -13,9 +13,10 @@ import torch
 
 from vcrt.partial_orders import num_linear_extensions
 from vcrt_train.objective.orbit_mass import path_terms
+from vcrt_train.policy.causal_model import CausalModel
 from vcrt_train.policy.order_sampling import Draw, sample_orders
 from vcrt_train.policy.prefix_tree import prefix_tree
-from vcrt_train.policy.scoring import CausalModel, score_prefixes
+from vcrt_train.policy.scoring import score_prefixes
 from vcrt_train.training.batch_trees import next_choices_of
 from vcrt_train.training.items import EncodedItem
 from vcrt_train.training.legal_trees import legal_moves, paths_in, stacked

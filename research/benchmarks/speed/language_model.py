@@ -38,12 +38,11 @@ from update import certified_records
 from vcrt_train.config import LANGUAGE_MODEL_LEARNING_RATE, RunConfig
 from vcrt_train.policy.adapters import with_adapters
 from vcrt_train.policy.backbone import load_backbone
-from vcrt_train.policy.interface import tree_depth
 from vcrt_train.policy.kernels.adapted_linear import AdaptedLinear
 from vcrt_train.policy.kernels.fused_norm import own_class
-from vcrt_train.policy.number_format import instructions
 from vcrt_train.policy.prefix_tree import order_tree
-from vcrt_train.policy.reference import backbone_reference
+from vcrt_train.policy.reference import backbone_reference, instructions
+from vcrt_train.policy.scoring import tree_depth
 from vcrt_train.training.items import encode_items
 from vcrt_train.training.methods import method
 from vcrt_train.training.orbit_masses import orbit_log_masses

@@ -37,8 +37,8 @@ from vcrt.certification.completion_judge import CompletionJudge
 from vcrt.randomness import generator
 from vcrt_train.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
 from vcrt_train.integrations.written_orbits import OrbitLimits, written_orbit
-from vcrt_train.policy.number_format import instructions
 from vcrt_train.policy.prefix_tree import token_tree
+from vcrt_train.policy.reference import instructions
 
 CLOTHES = [["socks", "shoes", "shirt", "jacket"], ["trousers", "belt", "hat", "scarf"]]
 SAMPLES, EPOCHS = 8, 2

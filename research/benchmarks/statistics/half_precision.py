@@ -26,9 +26,9 @@ from vcrt.errors import BackboneError
 from vcrt.randomness import generator
 from vcrt.storage import write_file
 from vcrt_research.backbone_card import INTERFACES
-from vcrt_train.policy import tree_scoring
+from vcrt_train.policy import backends
+from vcrt_train.policy.causal_model import CausalModel
 from vcrt_train.policy.reference import backbone_reference
-from vcrt_train.policy.scoring import CausalModel
 from vcrt_train.policy.self_check import FORMAT_MULTIPLE, LEAST_HALF_TOLERANCE, self_check
 
 RESULT = Path(__file__).parents[1] / "results" / "half_precision.json"
@@ -41,7 +41,7 @@ LEAK = 0.02
 @contextmanager
 def wrong_mask() -> Iterator[None]:
     """Every node sees all before it, in bfloat16 alone."""
-    sound = tree_scoring.tree_mask
+    sound = backends.tree_mask
 
     def careless(lengths: Any, trees: Any, dtype: torch.dtype, device: Any) -> Tensor:
         mask = sound(lengths, trees, dtype, device)
@@ -51,11 +51,11 @@ def wrong_mask() -> Iterator[None]:
         hidden = ~torch.ones(size, size, dtype=torch.bool).tril()
         return torch.zeros_like(mask).masked_fill(hidden, torch.finfo(dtype).min)
 
-    tree_scoring.tree_mask = careless
+    backends.tree_mask = careless
     try:
         yield
     finally:
-        tree_scoring.tree_mask = sound
+        backends.tree_mask = sound
 
 
 @contextmanager

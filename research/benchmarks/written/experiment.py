@@ -59,10 +59,13 @@ from vcrt_train.config import RunConfig
 from vcrt_train.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
 from vcrt_train.policy.adapters import with_adapters
 from vcrt_train.policy.backbone import load_backbone
-from vcrt_train.policy.catalogue import fetched_folder
-from vcrt_train.policy.evaluation_mode import evaluation_mode
-from vcrt_train.policy.number_format import instructions, number_format
-from vcrt_train.policy.reference import backbone_reference
+from vcrt_train.policy.causal_model import evaluation_mode
+from vcrt_train.policy.reference import (
+    backbone_reference,
+    fetched_folder,
+    instructions,
+    number_format,
+)
 from vcrt_train.policy.text_scoring import score_texts
 
 RESULTS = Path(__file__).parents[1] / "results" / "written"

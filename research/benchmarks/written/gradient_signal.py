@@ -48,8 +48,7 @@ from vcrt.certification.completion_judge import CompletionJudge
 from vcrt.orders import all_orders
 from vcrt.randomness import derive_seed, generator
 from vcrt_train.config import RunConfig
-from vcrt_train.policy.catalogue import fetched_folder
-from vcrt_train.policy.number_format import instructions, number_format
+from vcrt_train.policy.reference import fetched_folder, instructions, number_format
 from vcrt_train.policy.text_scoring import score_texts
 
 #: The fold whose policies are looked at, and the name of those that were taught the form alone.

@@ -29,7 +29,7 @@ from vcrt_research.relation_scores import (
     best_threshold,
     relation_scores,
 )
-from vcrt_train.policy.catalogue import fetched_folder
+from vcrt_train.policy.reference import fetched_folder
 
 #: By environment and kind of source, the tasks that were evaluated on, and all pairs of their steps.
 Tests: TypeAlias = Mapping[str, tuple[list[dict[str, Any]], list[LabelledPair]]]

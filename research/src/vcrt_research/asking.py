@@ -12,7 +12,7 @@ import torch
 from vcrt.errors import BackboneError
 from vcrt.progress import SILENT, Progress
 from vcrt_train.policy.backbone import Backbone
-from vcrt_train.policy.evaluation_mode import evaluation_mode
+from vcrt_train.policy.causal_model import evaluation_mode
 from vcrt_train.policy.record_text import TextEncoder
 
 ASK = "Answer:"

@@ -32,7 +32,8 @@ from vcrt_research.pretraining_data import (
     random_record,
 )
 from vcrt_train.config import Interface
-from vcrt_train.policy.scoring import Prompt, greedy_orders, score_orders
+from vcrt_train.policy.causal_model import Prompt
+from vcrt_train.policy.scoring import greedy_orders, score_orders
 from vcrt_train.policy.tokenizer import QUESTION, encode_record, token_ids
 
 DIRECTED_KINDS: tuple[RelationType, ...] = ("precedes", "conflicts")

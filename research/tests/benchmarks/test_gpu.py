@@ -16,8 +16,8 @@ sys.path.insert(0, str(BENCHMARKS))
 import gpu_costs  # noqa: E402
 import gpu_update  # noqa: E402
 
-from vcrt_train.policy.interface import tree_depth  # noqa: E402
 from vcrt_train.policy.prefix_tree import order_tree  # noqa: E402
+from vcrt_train.policy.scoring import tree_depth  # noqa: E402
 
 torch.set_num_threads(1)
 #: What is left out of the count: the padding of convolutions and their weights' part in the backward pass.

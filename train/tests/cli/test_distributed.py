@@ -21,7 +21,7 @@ from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import UnavailableError
 from vcrt_train.protocol.experiment import open_experiment
 from vcrt_train.protocol.scores import read_scores
-from vcrt_train.training.distributed import launched_group
+from vcrt_train.training.process_group import launched_group
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "vcrt")
 

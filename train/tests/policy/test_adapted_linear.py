@@ -10,14 +10,14 @@ import torch
 from peft.tuners.lora import Linear
 
 from small_models import make_model
-from vcrt_train.policy.adapters import with_adapters
+from vcrt_train.policy.adapters import shared_dropouts, thinned, with_adapters
 from vcrt_train.policy.kernels.adapted_linear import (
     AdaptedLinear,
+    AdaptedProducts,
+    Frozen,
     OrderedWeight,
     has_ordered_products,
 )
-from vcrt_train.policy.kernels.adapted_products import AdaptedProducts, Frozen
-from vcrt_train.policy.shared_dropout import shared_dropouts, thinned
 
 CPU = torch.device("cpu")
 

@@ -9,12 +9,15 @@ import pytest
 import torch
 
 from tiny_models import tiny_model
-from vcrt_train.policy.adapters import drop_ordered_weights, with_adapters
-from vcrt_train.policy.kernels.adapted_linear import AdaptedLinear, OrderedWeight
+from vcrt_train.policy.adapters import drop_ordered_weights, shared_dropouts, thinned, with_adapters
+from vcrt_train.policy.kernels.adapted_linear import (
+    AdaptedLinear,
+    AdaptedProducts,
+    Frozen,
+    OrderedWeight,
+)
 from vcrt_train.policy.kernels.adapted_linear import has_ordered_products as has_them
-from vcrt_train.policy.kernels.adapted_products import AdaptedProducts, Frozen
 from vcrt_train.policy.kernels.switch import plain_kernels
-from vcrt_train.policy.shared_dropout import shared_dropouts, thinned
 
 ordered = pytest.mark.skipif(not has_them(), reason="the processor has no ordered products")
 

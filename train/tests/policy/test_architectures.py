@@ -21,8 +21,8 @@ from tiny_models import (
 )
 from training_fixtures import ENCODE, supervised_records
 from vcrt.errors import BackboneError
-from vcrt_train.policy import backends, scoring
-from vcrt_train.policy.evaluation_mode import evaluation_mode
+from vcrt_train.policy import backends
+from vcrt_train.policy.causal_model import evaluation_mode
 from vcrt_train.policy.scoring import greedy_orders, score_orders
 from vcrt_train.policy.self_check import self_check
 from vcrt_train.training.items import encode_items
@@ -64,9 +64,9 @@ def test_log_probabilities_and_gradients_equal_the_naive_ones(name, interface):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_backend_is_chosen_by_the_layers(name, monkeypatch):
     called = []
-    for backend, logits in dict(scoring._LOGITS).items():
+    for backend, logits in dict(backends.LOGITS).items():
         monkeypatch.setitem(
-            scoring._LOGITS,
+            backends.LOGITS,
             backend,
             lambda *args, b=backend, f=logits: called.append(b) or f(*args),
         )

@@ -9,11 +9,10 @@ from peft.tuners.lora import Linear
 from configs import resolved as config
 from language_models import locked_model
 from training_fixtures import supervised_records
-from vcrt_train.policy.adapters import with_adapters
+from vcrt_train.policy.adapters import SharedDropout, shared_dropouts, thinned, with_adapters
 from vcrt_train.policy.backbone import load_backbone
 from vcrt_train.policy.kernels.adapted_linear import AdaptedLinear
 from vcrt_train.policy.scoring import score_orders
-from vcrt_train.policy.shared_dropout import SharedDropout, shared_dropouts, thinned
 from vcrt_train.training.items import encode_items
 from vcrt_train.training.methods import method
 from vcrt_train.training.orbit_masses import orbit_log_masses

@@ -21,15 +21,14 @@ from language_models import save_model
 from vcrt.errors import BackboneError, UnknownNameError
 from vcrt.hashing import file_digest
 from vcrt_train.policy.backbone import load_backbone
-from vcrt_train.policy.catalogue import CACHE, CATALOGUE, fetched_folder
 from vcrt_train.policy.fetching import fetch
 from vcrt_train.policy.locking import verified
-from vcrt_train.policy.reference import backbone_reference
+from vcrt_train.policy.reference import CACHE, CATALOGUE, backbone_reference, fetched_folder
 
 #: A command in a process of its own, with the test's row in the catalogue.
 CHILD = """\
 import sys
-from vcrt_train.policy.catalogue import CATALOGUE, CatalogueEntry
+from vcrt_train.policy.reference import CATALOGUE, CatalogueEntry
 CATALOGUE["tiny"] = CatalogueEntry(**{entry!r})
 from vcrt.cli import main
 main(["backbone", "fetch", "tiny"])

@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from vcrt_train.config import RunConfig
-from vcrt_train.policy import number_format as module
-from vcrt_train.policy.number_format import (
+from vcrt_train.policy import reference as module
+from vcrt_train.policy.reference import (
     BFLOAT16_INSTRUCTIONS,
     bfloat16_speed,
     instructions,
     number_format,
+    reference_of,
 )
-from vcrt_train.policy.reference import reference_of
 
 LANGUAGE_MODEL = {"model.backbone": "OWNER/MODEL", "model.lock": "lock.json"}
 ADAPTERS = {**LANGUAGE_MODEL, "adapter.rank": 4}

@@ -28,8 +28,7 @@ from vcrt.records.policy_view import (
     pointer_pool,
     render,
 )
-from vcrt_train.policy.pointers import choose_pointers
-from vcrt_train.policy.record_text import TextEncoder, TextForm, record_text
+from vcrt_train.policy.record_text import TextEncoder, TextForm, choose_pointers, record_text
 from vcrt_train.policy.reference import BackboneReference, backbone_reference
 
 #: How each relation reads, written down once more.

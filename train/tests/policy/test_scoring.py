@@ -9,11 +9,11 @@ from small_models import INTERFACES, hybrid_model, make_model, make_prompts
 from vcrt.errors import BackboneError, MalformedInputError
 from vcrt.orders import all_orders
 from vcrt_train.policy.backbone import load_backbone
-from vcrt_train.policy.interface import choices
+from vcrt_train.policy.backends import tree_mask
+from vcrt_train.policy.causal_model import Prompt
 from vcrt_train.policy.prefix_tree import order_tree
-from vcrt_train.policy.scoring import Prompt, greedy_orders, score_orders
+from vcrt_train.policy.scoring import choices, greedy_orders, score_orders
 from vcrt_train.policy.self_check import self_check
-from vcrt_train.policy.tree_scoring import tree_mask
 
 
 def embedded_prompts():

@@ -22,10 +22,10 @@ from transformers.models.qwen3_5 import modeling_qwen3_5
 from tiny_models import BACKENDS, DENSE, HYBRID, VOCABULARY, tiny_model, tiny_prompts
 from vcrt.errors import BackboneError, MalformedInputError
 from vcrt.memory import is_out_of_memory
-from vcrt_train.policy import evaluation_mode, fork_scoring, functional_cache, scoring, tree_scoring
+from vcrt_train.policy import backends, causal_model, functional_cache, scoring
 from vcrt_train.policy.backends import choose_backend
+from vcrt_train.policy.causal_model import unwrapped
 from vcrt_train.policy.functional_cache import ForkedCache, RecordedCache
-from vcrt_train.policy.prompts import unwrapped
 from vcrt_train.policy.scoring import score_orders
 from vcrt_train.policy.self_check import prefix_check, self_check, text_check
 
@@ -43,22 +43,22 @@ def refused(model, match="does not agree", *, interface="pointers", backend="aut
 # The tree.
 
 
-def boolean_mask(*args, mask=tree_scoring.tree_mask):
+def boolean_mask(*args, mask=backends.tree_mask):
     return mask(*args) == 0
 
 
-def causal_mask(lengths, trees, dtype, device, mask=tree_scoring.tree_mask):
+def causal_mask(lengths, trees, dtype, device, mask=backends.tree_mask):
     size = mask(lengths, trees, dtype, device).shape[-1]
     seen = torch.ones(size, size).tril().bool()
     lowest = torch.finfo(dtype).min
     return torch.zeros(len(lengths), 1, size, size).masked_fill(~seen, lowest).to(dtype)
 
 
-def mask_of_one_length(lengths, trees, dtype, device, mask=tree_scoring.tree_mask):
+def mask_of_one_length(lengths, trees, dtype, device, mask=backends.tree_mask):
     return mask([max(lengths)] * len(lengths), trees, dtype, device)
 
 
-def mask_without_ancestors(lengths, trees, dtype, device, mask=tree_scoring.tree_mask):
+def mask_without_ancestors(lengths, trees, dtype, device, mask=backends.tree_mask):
     wrong = mask(lengths, trees, dtype, device).clone()
     nodes = slice(max(lengths), None)
     alone = torch.eye(max(tree.num_rows for tree in trees) - 1, dtype=torch.bool)
@@ -83,7 +83,7 @@ def test_a_wrong_mask_is_refused(mask, attention, interface, num_operations, mon
     model, prompts = tiny_model("llama"), tiny_prompts(num_operations)
     model.set_attn_implementation(attention)
     assert self_check(model, prompts, interface=interface).backend == "tree"
-    monkeypatch.setattr(tree_scoring, "tree_mask", mask)
+    monkeypatch.setattr(backends, "tree_mask", mask)
     with pytest.raises(BackboneError, match="does not agree"):
         self_check(model, prompts, interface=interface)
 
@@ -94,7 +94,7 @@ def test_positions_that_count_the_nodes_are_refused(monkeypatch):
     def counted(length, longest, tree, num_rows, device):
         return torch.arange(longest + num_rows - 1, device=device)
 
-    monkeypatch.setattr(tree_scoring, "_kept_positions", counted)
+    monkeypatch.setattr(backends, "_kept_positions", counted)
     refused(model, interface="tokens")
 
 
@@ -122,12 +122,12 @@ def test_an_error_that_half_precision_hides_shows_when_its_weights_are_widened()
     assert model.dtype == torch.bfloat16
 
 
-def careless(lengths, trees, dtype, device, mask=tree_scoring.tree_mask):
+def careless(lengths, trees, dtype, device, mask=backends.tree_mask):
     return (causal_mask if dtype == torch.bfloat16 else mask)(lengths, trees, dtype, device)
 
 
 def test_a_half_precision_model_that_is_only_wrong_in_its_own_format_is_refused(monkeypatch):
-    monkeypatch.setattr(tree_scoring, "tree_mask", careless)
+    monkeypatch.setattr(backends, "tree_mask", careless)
     refused(tiny_model("granite", dtype=torch.bfloat16), "1 \\+ their size")
     assert (
         self_check(tiny_model("granite"), tiny_prompts(4), interface="pointers").backend == "tree"
@@ -161,7 +161,7 @@ def test_both_faults_are_seen_in_half_precision_however_sharp_a_model_is(
     for seed in range(3):
         refused(leaking(sharpened(name, sharpness, seed=seed), 0.02), "nats")
         refused(leaking(sharpened(name, sharpness, seed=seed, dtype=torch.float32), 0.02), "nats")
-    monkeypatch.setattr(tree_scoring, "tree_mask", careless)
+    monkeypatch.setattr(backends, "tree_mask", careless)
     for seed in range(3):
         for interface in INTERFACES:
             model = sharpened(name, sharpness, seed=seed)
@@ -262,8 +262,8 @@ def test_the_librarys_own_cache_is_refused_because_it_breaks_the_backward_pass(m
             layer.reorder_cache(torch.arange(batch).repeat_interleave(rows))
         return recorded
 
-    monkeypatch.setattr(fork_scoring, "RecordedCache", Stock)
-    monkeypatch.setattr(fork_scoring, "ForkedCache", forked)
+    monkeypatch.setattr(backends, "RecordedCache", Stock)
+    monkeypatch.setattr(backends, "ForkedCache", forked)
     error = refused(tiny_model("qwen3_5"), "cannot run this model")
     assert "modified by an inplace operation" in str(error)
 
@@ -279,12 +279,12 @@ def test_checkpoints_that_lose_the_cache_or_its_gradient_are_refused(name, monke
         patch.setattr(scoring, "evaluation_mode", lambda model: nullcontext())
         refused(model)
     # A reentrant checkpoint, which cuts the gradient of what leaves a layer through the cache.
-    original = evaluation_mode.checkpoint
+    original = causal_model.checkpoint
 
     def reentrant(function, *args, **kwargs):
         return original(function, *args, use_reentrant=True)
 
-    monkeypatch.setattr(evaluation_mode, "checkpoint", reentrant)
+    monkeypatch.setattr(causal_model, "checkpoint", reentrant)
     refused(model, "gradients differ|cannot run")
 
 
@@ -354,7 +354,7 @@ def test_some_orders_of_a_long_record_are_checked_by_themselves(name, interface,
     prefixes = [tuple(range(5)), (5, 3, 1, 0, 2)]
     assert prefix_check(model, prompt, prefixes, interface=interface) < 1e-4
     if name == "llama":
-        monkeypatch.setattr(tree_scoring, "tree_mask", mask_without_ancestors)
+        monkeypatch.setattr(backends, "tree_mask", mask_without_ancestors)
         with pytest.raises(BackboneError, match="does not agree") as error:
             prefix_check(model, prompt, prefixes, interface=interface)
         assert "--scoring naive" in error.value.remedy

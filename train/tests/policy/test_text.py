@@ -22,8 +22,7 @@ from vcrt.records.policy_view import (
     render,
 )
 from vcrt_train.policy import record_text as text_module
-from vcrt_train.policy.pointers import CANDIDATES, choose_pointers
-from vcrt_train.policy.record_text import TextEncoder, TextForm
+from vcrt_train.policy.record_text import CANDIDATES, TextEncoder, TextForm, choose_pointers
 
 RECORD = PolicyRecord(
     record_id="never rendered",

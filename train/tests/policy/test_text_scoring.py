@@ -8,8 +8,8 @@ import torch
 from small_models import hybrid_model, make_model
 from vcrt.errors import MalformedInputError
 from vcrt.orders import all_orders
+from vcrt_train.policy.causal_model import Prompt
 from vcrt_train.policy.prefix_tree import token_tree
-from vcrt_train.policy.prompts import Prompt
 from vcrt_train.policy.scoring import score_orders
 from vcrt_train.policy.text_scoring import score_texts
 

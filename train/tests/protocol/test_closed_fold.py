@@ -25,8 +25,8 @@ from vcrt.errors import BackboneError, DatasetError, RunError
 from vcrt.randomness import generator
 from vcrt.records.dataset import load_items, open_dataset, read_audit, read_policy_records
 from vcrt.records.ledger import GENESIS, Ledger, recorded_openings
+from vcrt_train.policy import backends
 from vcrt_train.policy import self_check as self_check_module
-from vcrt_train.policy import tree_scoring
 from vcrt_train.policy.backbone import load_backbone
 from vcrt_train.policy.reference import EMBEDDED
 from vcrt_train.protocol import evaluation
@@ -164,7 +164,7 @@ def test_a_model_that_is_scored_wrongly_spends_no_opening(copy, monkeypatch, whe
         for name, record in held_out.items()
     }
 
-    def alone(lengths, trees, dtype, device, mask=tree_scoring.tree_mask):
+    def alone(lengths, trees, dtype, device, mask=backends.tree_mask):
         wrong = mask(lengths, trees, dtype, device).clone()
         nodes = slice(max(lengths), None)
         size = wrong[:, :, nodes, nodes].shape[-1]
@@ -177,7 +177,7 @@ def test_a_model_that_is_scored_wrongly_spends_no_opening(copy, monkeypatch, whe
     def scored(model, prompts, **options):
         with monkeypatch.context() as patch:
             if where == "everywhere" or any(prompt.token_ids in asked for prompt in prompts):
-                patch.setattr(tree_scoring, "tree_mask", alone)
+                patch.setattr(backends, "tree_mask", alone)
             return score(model, prompts, **options)
 
     monkeypatch.setattr(self_check_module, "score_orders", scored)

@@ -6,7 +6,7 @@ import pytest
 
 from small_models import make_model
 from vcrt.records.policy_view import PointerRelation, PolicyRecord
-from vcrt_train.policy.scoring import Prompt
+from vcrt_train.policy.causal_model import Prompt
 from vcrt_train.protocol import evaluation
 from vcrt_train.training.methods import method
 

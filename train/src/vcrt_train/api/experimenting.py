@@ -178,7 +178,7 @@ def train(
     :class:`vcrt.errors.OutOfMemory`, with what would need less.
     """
     from vcrt_train.protocol import planned_training
-    from vcrt_train.training.distributed import launched_group
+    from vcrt_train.training.process_group import launched_group
 
     opened = as_experiment(experiment)
     planned = opened.plan.config.memory

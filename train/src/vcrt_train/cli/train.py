@@ -64,7 +64,7 @@ def train(
         flagged_runs,
         is_too_short_to_flag,
     )
-    from vcrt_train.training.distributed import SHARDED, is_launched
+    from vcrt_train.training.process_group import SHARDED, is_launched
     from vcrt_train.training.tracking import require_trackers
 
     if sharded:
@@ -104,7 +104,7 @@ def not_launching(command: Callable[..., None], arguments: Sequence[str]) -> Cal
     if number is None:
         if "--sharded" not in arguments:
             return command
-        from vcrt_train.training.distributed import is_launched
+        from vcrt_train.training.process_group import is_launched
 
         if is_launched():
             return command

@@ -119,7 +119,7 @@ def is_certified(
 def read_answer(pointers: Sequence[int], text: str) -> Order | None:
     """The order of slots that a text gives, or None if it is malformed: not every pointer once, or anything else.
 
-    ``pointers[slot]`` is the pointer of a slot. Source: the malformed event of :mod:`vcrt_train.policy.interface`.
+    ``pointers[slot]`` is the pointer of a slot. Source: the malformed event of :mod:`vcrt_train.policy.scoring`.
     """
     slots = {POINTER_TOKENS[pointer]: slot for slot, pointer in enumerate(pointers)}
     words = text.split()

@@ -12,21 +12,31 @@ hybrids has an MLP that is adapted; ``in_proj_a`` and ``in_proj_b`` set decays w
 Mamba's fused kernels read ``out_proj.weight`` past any adapter, so that one is never adapted.
 
 Adapters begin as zero, so that the adapted model is the backbone until its first update. Not covered: saving (a
-checkpoint holds every trainable parameter), and when dropout acts (:mod:`vcrt_train.policy.shared_dropout`).
+checkpoint holds every trainable parameter).
+
+Inputs of adapters are dropped so that an update's policy stays a fixed distribution over orders. Dropout that draws
+again at every call would make the ratio of an update's first epoch differ from 1, would let the ways of scoring (tree,
+fork, complete sequences) disagree, and would make results depend on how prompts are split. Here the features of an
+adapter's input are dropped once an update: all tokens, prompts, epochs and processes of an update meet the same thinned
+adapter, from which its orders are sampled too. Outside an update nothing is dropped. The mean over updates is that of
+usual dropout; the noise within one update is shared, as in variational dropout (Gal and Ghahramani, 2016), where a mask
+is shared by all tokens. The paper names the rate and no scheme.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from vcrt.errors import BackboneError
 from vcrt.randomness import derive_seed
-from vcrt_train.policy.scoring import CausalModel
-from vcrt_train.policy.shared_dropout import SharedDropout
+from vcrt_train.policy.causal_model import CausalModel
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj", "query_key_value")
 MLP = (
@@ -92,7 +102,7 @@ def with_adapters(
     On a model in bfloat16 the adapters are in float32: steps of a small learning rate would be lost otherwise. Products
     with them are in the model's format (:mod:`vcrt_train.policy.kernels.adapted_linear`). Draws come from ``seed``
     alone. ``dropout`` is the share of an adapter's input features that an update drops
-    (:mod:`vcrt_train.policy.shared_dropout`). Raises as :func:`find_targets`.
+    (:mod:`vcrt_train.policy.adapters`). Raises as :func:`find_targets`.
     """
     # Slow to import, and needed for adapters alone.
     from peft import LoraConfig, get_peft_model
@@ -138,3 +148,46 @@ def drop_ordered_weights(model: CausalModel) -> None:
     for module in root.modules():
         if getattr(module, "ordered", None) is not None:
             module.ordered = None
+
+
+class SharedDropout(torch.nn.Module):
+    """Multiplies ``[..., features]`` by a mask that :func:`thinned` sets, and else does nothing."""
+
+    def __init__(self, rate: float, features: int) -> None:
+        super().__init__()
+        self.rate = rate
+        self.features = features
+        self.mask: Tensor | None = None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The inputs ``[..., features]`` with an update's features dropped and the others scaled up."""
+        return inputs if self.mask is None else inputs * self.mask.to(inputs.dtype)
+
+    def extra_repr(self) -> str:
+        """What a printed model shows."""
+        return f"rate={self.rate}"
+
+
+def shared_dropouts(model: CausalModel) -> tuple[SharedDropout, ...]:
+    """The model's adapters' dropout, in the model's order."""
+    return tuple(module for module in model.modules() if isinstance(module, SharedDropout))
+
+
+@contextmanager
+def thinned(dropouts: Sequence[SharedDropout], seed: int, device: torch.device) -> Iterator[None]:
+    """Within it, each of ``dropouts`` drops the features that ``seed`` and its place determine.
+
+    Backward passes that compute activations again belong inside.
+    """
+    if not dropouts:
+        yield
+        return
+    draw = torch.Generator().manual_seed(derive_seed(seed, "dropout") % 2**63)
+    for dropout in dropouts:
+        kept = torch.rand(dropout.features, generator=draw) >= dropout.rate
+        dropout.mask = (kept / (1 - dropout.rate)).to(device)
+    try:
+        yield
+    finally:
+        for dropout in dropouts:
+            dropout.mask = None

@@ -27,6 +27,7 @@ from vcrt.progress import stage
 from vcrt.records.policy_view import PolicyRecord, Serialisation
 from vcrt.storage import make_directory, write_file
 from vcrt_train.config import EMBEDDED_LONG_NAME, EMBEDDED_NAME, RelationNames
+from vcrt_train.policy.causal_model import CausalModel, Prompt
 from vcrt_train.policy.language_model import load_language_model
 from vcrt_train.policy.locking import require_locked_files, verified
 from vcrt_train.policy.model_provenance import (
@@ -35,10 +36,8 @@ from vcrt_train.policy.model_provenance import (
     ModelProvenance,
     read_provenance,
 )
-from vcrt_train.policy.pointers import choose_pointers
-from vcrt_train.policy.record_text import TextEncoder, TextForm
+from vcrt_train.policy.record_text import TextEncoder, TextForm, choose_pointers
 from vcrt_train.policy.reference import EMBEDDED, BackboneReference, backbone_reference
-from vcrt_train.policy.scoring import CausalModel, Prompt
 from vcrt_train.policy.tokenizer import encode_record, num_pointers, read_tokenizer, write_tokenizer
 
 if TYPE_CHECKING:

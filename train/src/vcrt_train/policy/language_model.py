@@ -21,11 +21,10 @@ from transformers.utils import logging
 from vcrt.errors import BackboneError
 from vcrt.memory import is_out_of_memory, out_of_memory
 from vcrt_train.config import Dtype
+from vcrt_train.policy.causal_model import CausalModel, unwrapped
 from vcrt_train.policy.kernels.fused_norm import fuse_norms
 from vcrt_train.policy.kernels.grouped_attention import group_attention
 from vcrt_train.policy.locking import CONFIG
-from vcrt_train.policy.prompts import unwrapped
-from vcrt_train.policy.scoring import CausalModel
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 #: In this order: the first that the model's class has. Both read an additive mask (:mod:`vcrt_train.policy.scoring`).

@@ -16,9 +16,8 @@ from vcrt.documents import is_plain_name, read_limited, strict_json
 from vcrt.errors import BackboneError
 from vcrt.hashing import Json, file_digest, json_digest
 from vcrt.storage import make_directory, write_file
-from vcrt_train.policy.catalogue import CATALOGUE, fetch_remedy
 from vcrt_train.policy.model_provenance import PROVENANCE_FILE, read_provenance
-from vcrt_train.policy.reference import BackboneReference
+from vcrt_train.policy.reference import CATALOGUE, BackboneReference, fetch_remedy
 
 FORMAT = "vcrt-backbone-lock/1"
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"

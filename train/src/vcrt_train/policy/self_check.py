@@ -35,13 +35,10 @@ from vcrt.orders import Order
 from vcrt.randomness import generator
 from vcrt_train.config import Backend, Interface
 from vcrt_train.policy.backends import ExactBackend, choose_backend
-from vcrt_train.policy.evaluation_mode import evaluation_mode
-from vcrt_train.policy.interface import tree_depth
+from vcrt_train.policy.causal_model import HALF, CausalModel, Prompt, evaluation_mode, unwrapped
 from vcrt_train.policy.kernels.switch import plain_kernels, reference_functions
-from vcrt_train.policy.pointer_head import HALF
 from vcrt_train.policy.prefix_tree import PrefixTree, prefix_tree
-from vcrt_train.policy.prompts import CausalModel, Prompt, unwrapped
-from vcrt_train.policy.scoring import OrderScores, score_orders, score_prefixes
+from vcrt_train.policy.scoring import OrderScores, score_orders, score_prefixes, tree_depth
 from vcrt_train.policy.text_scoring import score_texts
 
 #: How much of the format's own error the backends may differ by, for a half-precision model in its own format.

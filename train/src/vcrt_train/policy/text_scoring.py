@@ -19,14 +19,10 @@ from torch.utils.checkpoint import checkpoint
 
 from vcrt.errors import MalformedInputError
 from vcrt_train.config import Backend
-from vcrt_train.policy.backends import choose_backend
-from vcrt_train.policy.fork_scoring import fork_logits
-from vcrt_train.policy.naive_scoring import naive_logits
+from vcrt_train.policy.backends import LOGITS, choose_backend
+from vcrt_train.policy.causal_model import CausalModel, Prompt
 from vcrt_train.policy.prefix_tree import TokenTree, token_tree
-from vcrt_train.policy.prompts import CausalModel, Prompt
-from vcrt_train.policy.tree_scoring import tree_logits
 
-BACKENDS = {"tree": tree_logits, "fork": fork_logits, "naive": naive_logits}
 #: Rows whose logits are made wide at a time, and again for their gradient.
 _ROWS_AT_ONCE = 256
 
@@ -67,7 +63,7 @@ def score_texts(
     wrapped = [Prompt(token_ids=tuple(ids), pointer_ids=tuple(ids[-1:])) for ids in prompts]
     longest = max(len(ids) for ids in prompts) + max(tree.depth for tree in trees)
     exact = choose_backend(model, backend, longest=longest)
-    logits = BACKENDS[exact](model, wrapped, trees)
+    logits = LOGITS[exact](model, wrapped, trees)
     return [
         _of_one_prompt(own, tree, some, temperature, entropies, entropy_gradients)
         for own, tree, some in zip(logits, trees, texts, strict=True)

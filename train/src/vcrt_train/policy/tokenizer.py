@@ -24,7 +24,7 @@ from vcrt.records.policy_view import (
     vocabulary,
 )
 from vcrt.storage import write_file
-from vcrt_train.policy.scoring import Prompt
+from vcrt_train.policy.causal_model import Prompt
 
 PADDING, QUESTION = "<pad>", "<question>"
 

@@ -29,15 +29,9 @@ from vcrt_train.config import Backend, EstimatorConfig
 from vcrt_train.objective.orbit_mass import orbit_log_mass
 from vcrt_train.policy.backbone import Backbone, device_of
 from vcrt_train.policy.backends import choose_backend
-from vcrt_train.policy.interface import tree_depth
+from vcrt_train.policy.causal_model import CausalModel, Prompt
 from vcrt_train.policy.prefix_tree import prefix_tree
-from vcrt_train.policy.scoring import (
-    CausalModel,
-    Prompt,
-    greedy_orders,
-    score_orders,
-    score_prefixes,
-)
+from vcrt_train.policy.scoring import greedy_orders, score_orders, score_prefixes, tree_depth
 from vcrt_train.policy.self_check import prefix_check, self_check
 from vcrt_train.protocol.experiment import (
     Experiment,

@@ -27,7 +27,8 @@ from vcrt.records.policy_view import PolicyRecord
 from vcrt.storage import write_file
 from vcrt_train.config import EVALUATED_AT_A_TIME, Backend
 from vcrt_train.policy.backbone import Backbone, PromptEncoder, device_of
-from vcrt_train.policy.scoring import CausalModel, greedy_orders
+from vcrt_train.policy.causal_model import CausalModel
+from vcrt_train.policy.scoring import greedy_orders
 from vcrt_train.policy.self_check import self_check
 from vcrt_train.protocol.experiment import (
     Experiment,

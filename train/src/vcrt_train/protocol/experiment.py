@@ -36,7 +36,7 @@ from vcrt_train.protocol.search import SEARCH_FILE, Search, read_search, write_s
 
 if TYPE_CHECKING:
     from vcrt_train.policy.backbone import Backbone
-    from vcrt_train.policy.scoring import CausalModel
+    from vcrt_train.policy.causal_model import CausalModel
     from vcrt_train.protocol.splits import SourceSplit
     from vcrt_train.training.run import FinishedRun
 

@@ -21,7 +21,7 @@ from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress, Task, heard
 from vcrt_train.config import MemoryConfig
 from vcrt_train.policy.backbone import device_of
-from vcrt_train.policy.scoring import CausalModel
+from vcrt_train.policy.causal_model import CausalModel
 from vcrt_train.protocol.evaluation import check_scoring
 from vcrt_train.protocol.experiment import (
     Experiment,

@@ -31,8 +31,7 @@ from vcrt_train.config import (
 )
 from vcrt_train.config_files import checked, how_settings_were_chosen, load_config, settings_names
 from vcrt_train.policy.model_provenance import EMBEDDED_PROVENANCE, UNKNOWN, ModelProvenance
-from vcrt_train.policy.number_format import number_format
-from vcrt_train.policy.reference import BackboneReference, reference_of
+from vcrt_train.policy.reference import BackboneReference, number_format, reference_of
 from vcrt_train.protocol.plan import (
     FORMAT,
     OWN,

@@ -24,8 +24,8 @@ from vcrt.records.dataset import Item
 from vcrt.records.manifest import Manifest, legal_share
 from vcrt_train.config import RunConfig, ScheduleConfig
 from vcrt_train.policy.backbone import Backbone
-from vcrt_train.policy.prompts import unwrapped
-from vcrt_train.policy.scoring import CausalModel, greedy_orders
+from vcrt_train.policy.causal_model import CausalModel, unwrapped
+from vcrt_train.policy.scoring import greedy_orders
 from vcrt_train.protocol.statistics import proportion_interval
 from vcrt_train.training.items import EncodedItem, encode_items
 from vcrt_train.training.methods import Method

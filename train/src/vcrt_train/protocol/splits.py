@@ -10,7 +10,7 @@ from vcrt.errors import RunError
 from vcrt.hashing import json_digest
 from vcrt.randomness import generator
 from vcrt.records.dataset import Dataset, Item, load_items
-from vcrt_train.config import RunConfig
+from vcrt_train.config import ResolvedConfig
 from vcrt_train.training.run import episode_order, num_draws
 
 
@@ -71,7 +71,7 @@ def source_split(
     return SourceSplit(tuple(training), tuple(retention))
 
 
-def hash_of_order(source: SourceSplit, config: RunConfig, run_seed: int) -> str:
+def hash_of_order(source: SourceSplit, config: ResolvedConfig, run_seed: int) -> str:
     """The hash of the episodes that a run trains on, in the order in which it draws them."""
     identities = [item.episode_id for item in source.training]
     order = episode_order(len(identities), num_draws(config), run_seed)

@@ -37,8 +37,8 @@ from vcrt.storage import (
 from vcrt_train.config import ResolvedConfig, RunConfig
 from vcrt_train.config_files import checked
 from vcrt_train.policy.backbone import device_of, load_backbone
+from vcrt_train.policy.causal_model import CausalModel
 from vcrt_train.policy.reference import BackboneReference
-from vcrt_train.policy.scoring import CausalModel
 from vcrt_train.protocol.evaluation import check_scoring, encoded, greedy_passes
 from vcrt_train.protocol.plan import require_names
 from vcrt_train.protocol.same_code import code_of, require_unchanged_code, versions_of_training

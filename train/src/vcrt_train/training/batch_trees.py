@@ -34,10 +34,10 @@ from vcrt_train.objective.batch import (
 )
 from vcrt_train.objective.losses import leave_one_out_advantage
 from vcrt_train.objective.orbit_mass import Paths, orbit_log_mass, path_terms
-from vcrt_train.policy.interface import tree_depth
+from vcrt_train.policy.causal_model import CausalModel, Prompt
 from vcrt_train.policy.order_sampling import Draw, NextChoices, sample_orders
 from vcrt_train.policy.prefix_tree import OrderTree, PrefixTree, order_tree, prefix_tree
-from vcrt_train.policy.scoring import CausalModel, Prompt, score_orders, score_prefixes
+from vcrt_train.policy.scoring import score_orders, score_prefixes, tree_depth
 from vcrt_train.training.items import EncodedItem, OrderList
 from vcrt_train.training.legal_trees import (
     Swap,

@@ -28,7 +28,7 @@ from vcrt.errors import RunError
 from vcrt.forms import in_a_line
 from vcrt.hashing import Json, canonical_json, sha256_hex
 from vcrt.storage import publish_directory
-from vcrt_train.policy.scoring import CausalModel
+from vcrt_train.policy.causal_model import CausalModel
 from vcrt_train.training.process_group import ALONE, ProcessGroup, in_shards_of, whole
 from vcrt_train.training.update import TrainerState, trainable_parameters
 

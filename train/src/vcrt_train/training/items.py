@@ -19,7 +19,7 @@ from vcrt.partial_orders import PartialOrder
 from vcrt.randomness import generator
 from vcrt.records.supervision import PosetRecord, SupervisedRecord, SwapHistory
 from vcrt_train.policy.backbone import PromptEncoder
-from vcrt_train.policy.scoring import Prompt
+from vcrt_train.policy.causal_model import Prompt
 from vcrt_train.training.methods import Method
 
 #: Records of one dataset, all of one kind.

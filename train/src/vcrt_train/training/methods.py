@@ -31,7 +31,7 @@ class Method:
     name: str
     #: One sentence for tables and help texts.
     summary: str
-    #: How the policy answers, see :mod:`vcrt_train.policy.interface`.
+    #: How the policy answers, see :mod:`vcrt_train.policy.scoring`.
     interface: Interface = "pointers"
     #: How the record is rendered, see :func:`vcrt.records.policy_view.render`.
     serialisation: Serialisation = "sorted"

@@ -12,8 +12,9 @@ from vcrt.partial_orders import PartialOrder
 from vcrt.randomness import derive_seed
 from vcrt_train.config import Backend, EstimatorConfig, Interface
 from vcrt_train.objective.orbit_mass import Masses, orbit_log_mass
+from vcrt_train.policy.causal_model import CausalModel, Prompt
 from vcrt_train.policy.order_sampling import Draw, sample_orders
-from vcrt_train.policy.scoring import CausalModel, Prompt, score_orders, score_prefixes
+from vcrt_train.policy.scoring import score_orders, score_prefixes
 from vcrt_train.training.batch_trees import next_choices_of, partial_order_set
 from vcrt_train.training.items import EncodedItem
 from vcrt_train.training.legal_trees import fits, legal_leaves, tree_of

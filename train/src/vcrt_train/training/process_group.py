@@ -1,78 +1,141 @@
-"""Say which processes share an update: what a process group must offer, and the group of one process.
+"""Join the processes that share every update.
 
 Every process of a group holds the same model, state and batch; it scores its share of the prompts, and all learn what
-the others found. Not covered: how processes find each other (:mod:`vcrt_train.training.distributed`).
+the others found. Processes of a launcher find each other through accelerate, so that `accelerate launch` and `torchrun`
+start them alike. Replicas add their gradients themselves after the last part, in one piece: with adapters that is
+little, and no wrapper stands between the model and its scoring. Not covered: several processes for a single prompt.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from vcrt_train.policy.scoring import CausalModel
+from vcrt.errors import UnavailableError
+from vcrt.workers import end_with
+from vcrt_train.policy.causal_model import CausalModel, unwrapped
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+#: The variables by which `accelerate launch --use_fsdp --fsdp_version 2` asks for shards.
+SHARDED = {
+    "ACCELERATE_USE_FSDP": "true",
+    "FSDP_VERSION": "2",
+    "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+}
 
 
-class ProcessGroup(Protocol):
-    """The processes that share an update. Ranks count from 0; every method is called by all of them together."""
+def is_launched() -> bool:
+    """Whether a launcher started this process as one of several."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
-    @property
-    def rank(self) -> int:
-        """The place of this process in the group."""
 
-    @property
-    def size(self) -> int:
-        """How many processes there are."""
+class ProcessGroup:
+    """The processes that share an update: this one alone. All of a group's processes call each method together."""
 
-    @property
-    def is_sharded(self) -> bool:
-        """Whether the processes hold one model in shards, not each a whole one."""
-
-    @property
-    def gradient_factor(self) -> float:
-        """What a share's gradient is multiplied by before :meth:`add_gradients`, so that the sum comes out right."""
+    #: The place of this process in the group, from 0, and how many there are.
+    rank, size = 0, 1
+    #: Whether the processes hold one model in shards, not each a whole one.
+    is_sharded = False
+    #: What a share's gradient is multiplied by before :meth:`add_gradients`, so that the sum comes out right.
+    gradient_factor = 1.0
 
     def gather(self, tensor: Tensor) -> Tensor:
         """``[size * rows, ...]``: every process's ``tensor [rows, ...]`` in the order of ranks, without gradient."""
+        return tensor.detach()
 
     def agree(self, flag: bool, model: CausalModel) -> bool:
         """The first process's ``flag``, for all; ``model`` says on which device to talk."""
+        del model
+        return flag
 
     def add_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         """Replace each parameter's gradient by its sum over the processes."""
 
     def place(self, model: CausalModel) -> CausalModel:
         """The model where this process trains it, before its optimiser is made."""
+        return model
 
     def wait(self) -> None:
         """Wait until every process is here."""
 
 
-class _Alone:
-    """The group of this process alone."""
+ALONE = ProcessGroup()
 
-    rank, size, is_sharded, gradient_factor = 0, 1, False, 1.0
+
+class LaunchedGroup(ProcessGroup):
+    """The processes of a launcher: replicas of the model, or one model in shards (FSDP2)."""
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self._accelerator = accelerator
+        self.rank, self.size = accelerator.process_index, accelerator.num_processes
+        self.is_sharded = str(accelerator.distributed_type).endswith("FSDP")
+        # FSDP2 takes the mean over processes where the sum is wanted.
+        self.gradient_factor = float(self.size) if self.is_sharded else 1.0
 
     def gather(self, tensor: Tensor) -> Tensor:
-        return tensor.detach()
+        """``[size * rows, ...]``, from every process."""
+        mine = tensor.detach().contiguous()
+        found = [torch.empty_like(mine) for _ in range(self.size)]
+        torch.distributed.all_gather(found, mine)
+        return torch.cat(found)
 
     def agree(self, flag: bool, model: CausalModel) -> bool:
-        del model
-        return flag
+        """The first process's ``flag``."""
+        mine = torch.tensor([flag], dtype=torch.int32, device=unwrapped(model).device)
+        return bool(self.gather(mine)[0])
 
     def add_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
-        del parameters
+        """Sum each parameter's gradient; of a model in shards they are summed already."""
+        if self.is_sharded:
+            return
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        together = torch.cat([gradient.flatten() for gradient in gradients])
+        torch.distributed.all_reduce(together)
+        parts = torch.split(together, [gradient.numel() for gradient in gradients])
+        for parameter, part in zip(parameters, parts, strict=True):
+            parameter.grad = part.view_as(parameter)
 
     def place(self, model: CausalModel) -> CausalModel:
-        return model
+        """The model on this process's device, in shards if that is how the processes were launched."""
+        if not self.is_sharded:
+            return model.to(self._accelerator.device)
+        from accelerate.utils.fsdp_utils import fsdp2_prepare_model
+
+        return fsdp2_prepare_model(self._accelerator, model)
 
     def wait(self) -> None:
-        return None
+        """Wait until every process is here."""
+        self._accelerator.wait_for_everyone()
 
 
-ALONE: ProcessGroup = _Alone()
+def launched_group() -> ProcessGroup:
+    """The group that a launcher made this process a part of; :data:`ALONE` without one.
+
+    A process of `torchrun` or `accelerate launch` ends soon after its launcher from then on. Raises
+    :class:`UnavailableError` for more processes on this machine than it has GPUs, if it has any.
+    """
+    if not is_launched():
+        return ALONE
+    gpus, here = torch.cuda.device_count(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if torch.cuda.is_available() and here > gpus:
+        raise UnavailableError(
+            "each process needs a GPU of its own",
+            found=f"{here} processes, {gpus} GPUs",
+            expected=f"at most {gpus}",
+            remedy="use fewer processes, or CUDA_VISIBLE_DEVICES= to train on the processor",
+        )
+    # Not for each parent: who starts ranks by hand may leave before them.
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        end_with(os.getppid())
+    from accelerate import Accelerator
+
+    return LaunchedGroup(Accelerator(cpu=not torch.cuda.is_available()))
 
 
 def whole(tensor: Tensor) -> Tensor:

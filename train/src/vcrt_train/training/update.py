@@ -2,7 +2,7 @@
 
 An update changes its :class:`TrainerState` and nothing else; given equal states, items and settings it gives equal
 bits. The model stays in evaluation mode, where dropout of its own is off: the ratio of the first epoch is 1. Adapters'
-inputs are dropped by one mask an update (:mod:`vcrt_train.policy.shared_dropout`). Not covered: which items an update
+inputs are dropped by one mask an update (:mod:`vcrt_train.policy.adapters`). Not covered: which items an update
 gets, checkpoints, logs; which prefixes are scored (:mod:`vcrt_train.training.batch_trees`), the terms
 (:mod:`vcrt_train.objective.terms`).
 
@@ -26,9 +26,8 @@ from vcrt.randomness import derive_seed
 from vcrt_train.config import ResolvedConfig
 from vcrt_train.objective.terms import constrained
 from vcrt_train.objective.total import next_duals, objective
-from vcrt_train.policy.prompts import unwrapped
-from vcrt_train.policy.scoring import CausalModel
-from vcrt_train.policy.shared_dropout import SharedDropout, shared_dropouts, thinned
+from vcrt_train.policy.adapters import SharedDropout, shared_dropouts, thinned
+from vcrt_train.policy.causal_model import CausalModel, unwrapped
 from vcrt_train.training.batch_scores import score_batch
 from vcrt_train.training.batch_trees import draw_trees, freeze
 from vcrt_train.training.items import EncodedItem

@@ -19,7 +19,7 @@ from transformers.modeling_utils import PreTrainedModel
 
 from vcrt.errors import BackboneError
 from vcrt_train.policy.backends import choose_backend
-from vcrt_train.policy.prompts import unwrapped
+from vcrt_train.policy.causal_model import unwrapped
 from vcrt_train.policy.self_check import padding_check, text_check
 
 

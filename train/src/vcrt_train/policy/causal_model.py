@@ -1,0 +1,193 @@
+"""Hold what is scored: the prompt of a record, and the causal language model that reads it, as it is while it scores.
+
+While scores are computed, and again while a checkpointed layer is run a second time by the backward pass, every module
+is in evaluation mode: with dropout the ratio of an update's first epoch would not be 1. The library checkpoints
+activations only in training mode, where it also turns dropout on and takes the cache away from the layers it
+checkpoints; layers for which checkpointing was switched on are checkpointed by us. Models of the library whose layers
+are not its checkpointing layers score the same, without the saving.
+
+For the pointer interface the output layer is computed at the pointers' columns alone: a vocabulary of 250,000 words
+would cost more memory in logits than the model in activations. In half precision these few columns are computed in
+float32, so that logits are not rounded to 8 bits. Output layers that are not plain linear layers (adapted, quantised),
+and small vocabularies in float32, keep the model's own arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.nn import Linear, Module
+from torch.utils.checkpoint import checkpoint
+
+from vcrt.errors import MalformedInputError
+from vcrt.printable import counted
+
+#: A causal language model of transformers, or a PEFT wrapper of one: neither library gives them one static type.
+CausalModel: TypeAlias = Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """A rendered record: the tokens up to the answer, and what each slot is written as."""
+
+    token_ids: tuple[int, ...]
+    #: ``pointer_ids[slot]`` is the vocabulary id of that slot's pointer.
+    pointer_ids: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.token_ids or not self.pointer_ids:
+            raise MalformedInputError(
+                "a prompt needs tokens and pointers",
+                found=f"{counted(len(self.token_ids), 'token')} and {counted(len(self.pointer_ids), 'pointer')}",
+            )
+        if len(set(self.pointer_ids)) != len(self.pointer_ids):
+            raise MalformedInputError(
+                "two slots of a prompt have the same pointer token",
+                found=str(self.pointer_ids),
+                remedy="give each slot a pointer of its own",
+            )
+
+    @property
+    def num_operations(self) -> int:
+        """How many slots an order of this prompt has."""
+        return len(self.pointer_ids)
+
+
+#: What a model may be wrapped in: classes of PyTorch, and of DeepSpeed, whose own ``config`` is another.
+_WRAPPERS = {
+    "DistributedDataParallel",
+    "DataParallel",
+    "FullyShardedDataParallel",
+    "DeepSpeedEngine",
+}
+
+
+def unwrapped(model: CausalModel) -> CausalModel:
+    """The model that knows its configuration, device and dtype, inside the wrappers of a parallel run if there are."""
+    while _WRAPPERS.intersection(kind.__name__ for kind in type(model).__mro__):
+        model = model.module
+    return model
+
+
+@contextmanager
+def evaluation_mode(model: CausalModel) -> Iterator[None]:
+    """Every module of ``model`` in evaluation mode; restores each module's mode.
+
+    Layers with ``gradient_checkpointing`` switched on store their inputs alone; the backward pass may come after the
+    context has ended.
+    """
+    modules = _modules_of(model)
+    with ExitStack() as stack:
+        stack.enter_context(_evaluating(modules))
+        if torch.is_grad_enabled():
+            kind = _checkpointing_layer()
+            for layer in modules:
+                # Asking the others for what they do not have would take them long.
+                if isinstance(layer, kind) and layer.gradient_checkpointing:
+                    stack.enter_context(_checkpointing(layer))
+        yield
+
+
+@cache
+def _checkpointing_layer() -> Any:
+    # Its module takes seconds to import, and commands that train nothing import this one.
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    return GradientCheckpointingLayer
+
+
+def _modules_of(module: Module) -> list[Module]:
+    # As ``modules()``, without the names that make it slow: every score of a small model pays for this.
+    found = {id(module): module}
+    waiting = [module]
+    for parent in waiting:
+        for child in parent._modules.values():
+            if child is not None and id(child) not in found:
+                found[id(child)] = child
+                waiting.append(child)
+    return waiting
+
+
+@contextmanager
+def _evaluating(modules: list[Module]) -> Iterator[None]:
+    training = [module for module in modules if module.training]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+@contextmanager
+def _checkpointing(layer: Module) -> Iterator[None]:
+    forward, own = layer.forward, layer.__dict__.get("forward")
+    # Through the dictionary, as the class's method is only hidden, not replaced.
+    layer.__dict__["forward"] = partial(_checkpointed, _modules_of(layer), forward)
+    try:
+        yield
+    finally:
+        del layer.__dict__["forward"]
+        if own is not None:
+            layer.__dict__["forward"] = own
+
+
+def _checkpointed(
+    modules: list[Module], forward: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    def run(*inputs: Any) -> Any:
+        # The backward pass runs this again, in whatever mode the model is by then.
+        with _evaluating(modules):
+            return forward(*inputs, **kwargs)
+
+    # Reentrant checkpoints would cut off the gradient of states that leave the layer through a cache. Nothing is drawn.
+    return checkpoint(run, *args, use_reentrant=False, preserve_rng_state=False)
+
+
+HALF = frozenset({torch.bfloat16, torch.float16})
+#: From this many words on, logits of the whole vocabulary are worth avoiding.
+WIDE_VOCABULARY = 4096
+
+
+@contextmanager
+def at_pointers(model: CausalModel, pointer_ids: Tensor) -> Iterator[Tensor]:
+    """Inside, ``model`` gives logits ``[..., K]`` of the ``K`` different tokens among ``pointer_ids [B, n]``.
+
+    Yields where each pointer's logit lies, ``[B, n]``: ``pointer_ids`` themselves if nothing changed.
+    """
+    head = _plain_head(model)
+    if head is None:
+        yield pointer_ids
+        return
+    columns, places = torch.unique(pointer_ids.to(head.weight.device), return_inverse=True)
+    # Through the dictionary, as the class's method is only hidden, not replaced.
+    head.__dict__["forward"] = partial(_narrow, head, columns)
+    try:
+        yield places
+    finally:
+        del head.__dict__["forward"]
+
+
+def _plain_head(model: CausalModel) -> Linear | None:
+    """The output layer if it is to be narrowed."""
+    head = getattr(unwrapped(model), "get_output_embeddings", lambda: None)()
+    # Another library's replacement of this layer or of its forward pass is left alone.
+    if type(head) is not Linear or "forward" in head.__dict__:
+        return None
+    wide = head.out_features >= WIDE_VOCABULARY
+    return head if wide or head.weight.dtype in HALF else None
+
+
+def _narrow(head: Linear, columns: Tensor, hidden: Tensor) -> Tensor:
+    weight, bias = head.weight[columns], None if head.bias is None else head.bias[columns]
+    if weight.dtype in HALF:
+        hidden, weight = hidden.float(), weight.float()
+        bias = None if bias is None else bias.float()
+    return torch.nn.functional.linear(hidden, weight, bias)
