@@ -9,7 +9,7 @@ these settings (methods, held-out environments, seeds), which are arguments of :
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
 from math import inf
 from typing import Annotated, Literal, Self, TypeAlias, get_args
@@ -48,11 +48,16 @@ EMBEDDED_NAMES = (EMBEDDED_NAME, EMBEDDED_LONG_NAME)
 EMBEDDED_LEARNING_RATE, LANGUAGE_MODEL_LEARNING_RATE = 1e-3, 5e-6
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DataConfig:
-    """Which source items are trained on."""
+class _Settings:
+    """What files may give: no other keys."""
 
+    __slots__ = ()
     __pydantic_config__ = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataConfig(_Settings):
+    """Which source items are trained on."""
 
     retention_share: float = 0.1
     """At least this share of each source environment's items is set aside and never trained on."""
@@ -65,10 +70,8 @@ class DataConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ModelConfig:
+class ModelConfig(_Settings):
     """Which model is trained, and how it is read."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid")
 
     backbone: Annotated[str, arg(aliases=["--backbone"])] = EMBEDDED_NAME
     """The model: `embedded`, `embedded-long` for records of more than four operations, `smollm2-135m` once it was
@@ -100,10 +103,8 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AdapterConfig:
+class AdapterConfig(_Settings):
     """Low-rank adapters (LoRA) that are trained in place of all parameters."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid")
 
     rank: Annotated[int, arg(aliases=["--lora-rank"])] = 0
     """Rank of the adapters (the paper: 64); 0 trains all parameters."""
@@ -138,10 +139,8 @@ class ResolvedAdapter(AdapterConfig):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OptimiserConfig:
+class OptimiserConfig(_Settings):
     """AdamW."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid")
 
     learning_rate: Annotated[float | None, arg(aliases=["--learning-rate"])] = None
     """The learning rate, for all methods, and the middle of a search; 1e-3 for embedded backbones and 5e-6 (the
@@ -173,10 +172,8 @@ class ResolvedOptimiser(OptimiserConfig):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SamplingConfig:
+class SamplingConfig(_Settings):
     """What each update draws."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid")
 
     prompts_per_update: int = 2
     """Prompts of one update (the paper: 2)."""
@@ -191,10 +188,8 @@ class SamplingConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ObjectiveConfig:
+class ObjectiveConfig(_Settings):
     """The weights and caps of the objective; the defaults are this library's demonstration preset."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid")
 
     clip: float = 0.2
     """Half-width of the interval around 1 to which policy ratios are clipped."""
@@ -220,10 +215,8 @@ class ObjectiveConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EstimatorConfig:
+class EstimatorConfig(_Settings):
     """How orbit masses are read where orders are too many to enumerate."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid")
 
     max_legal_prefixes: int = 512
     """Legal prefixes of each record of an update up to which masses are exact: all are scored. 0 always estimates."""
@@ -242,10 +235,8 @@ class EstimatorConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ScheduleConfig:
+class ScheduleConfig(_Settings):
     """How long a run is, how its learning rate moves, and when it is kept."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid")
 
     updates: Annotated[int, arg(aliases=["--updates"])] = 400
     """Updates of each run, or of each trial of a search, which may be shorter (the paper: 400)."""
@@ -287,10 +278,8 @@ class ScheduleConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MemoryConfig:
+class MemoryConfig(_Settings):
     """How an update saves memory, for more computation; its result stays the same but for rounding."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid")
 
     prompts_at_a_time: Annotated[int | None, arg(aliases=["--prompts-at-a-time"])] = None
     """At most this many prompts are scored at a time by a process; all of its share without it."""
@@ -308,14 +297,12 @@ class MemoryConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RunConfig:
+class RunConfig(_Settings):
     """Every setting of a run, in sections.
 
     >>> RunConfig(objective=ObjectiveConfig(margin=3.0)).objective.margin
     3.0
     """
-
-    __pydantic_config__ = ConfigDict(extra="forbid")
 
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -349,27 +336,21 @@ class RunConfig:
 
     def resolved(self) -> ResolvedConfig:
         """The same with what was not given: the model's learning rate, twice the rank as alpha, the checkpoints."""
-        adapter, optimiser, schedule = self.adapter, self.optimiser, self.schedule
-        rate, alpha = optimiser.learning_rate, adapter.alpha
-        return ResolvedConfig(
-            data=self.data,
-            model=self.model,
-            adapter=ResolvedAdapter(
-                **asdict(adapter) | {"alpha": 2.0 * adapter.rank if alpha is None else alpha}
-            ),
-            optimiser=ResolvedOptimiser(
-                **asdict(optimiser)
-                | {"learning_rate": default_learning_rate(self.model) if rate is None else rate}
-            ),
-            sampling=self.sampling,
-            objective=self.objective,
-            estimator=self.estimator,
-            schedule=replace(
-                schedule,
-                checkpoints=schedule.checkpoints or default_checkpoints(schedule.updates),
-            ),
-            memory=self.memory,
+        rate, alpha, updates = (
+            self.optimiser.learning_rate,
+            self.adapter.alpha,
+            self.schedule.updates,
         )
+        rate = default_learning_rate(self.model) if rate is None else rate
+        alpha = 2.0 * self.adapter.rank if alpha is None else alpha
+        kept = self.schedule.checkpoints or default_checkpoints(updates)
+        sections = {section.name: getattr(self, section.name) for section in fields(self)}
+        sections["adapter"] = ResolvedAdapter(**asdict(self.adapter) | {"alpha": alpha})
+        sections["optimiser"] = ResolvedOptimiser(
+            **asdict(self.optimiser) | {"learning_rate": rate}
+        )
+        sections["schedule"] = replace(self.schedule, checkpoints=kept)
+        return ResolvedConfig(**sections)
 
     def to_json(self) -> dict[str, dict[str, Json]]:
         """The settings by section, in JSON's types, as a user gives them: without adapters there is no alpha."""

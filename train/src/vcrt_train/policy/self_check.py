@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from math import isfinite
 from typing import TypeVar
@@ -38,7 +39,7 @@ from vcrt_train.policy.backends import ExactBackend, choose_backend
 from vcrt_train.policy.causal_model import HALF, CausalModel, Prompt, evaluation_mode, unwrapped
 from vcrt_train.policy.kernels.switch import plain_kernels, reference_functions
 from vcrt_train.policy.prefix_tree import PrefixTree, prefix_tree
-from vcrt_train.policy.scoring import OrderScores, score_orders, score_prefixes, tree_depth
+from vcrt_train.policy.scoring import score_orders, score_prefixes, tree_depth
 from vcrt_train.policy.text_scoring import score_texts
 
 #: How much of the format's own error the backends may differ by, for a half-precision model in its own format.
@@ -110,7 +111,7 @@ def self_check(
         found, exact = check.both(prompts)
         difference = check.difference(found, exact)
         slope = check.gradient_difference(min(prompts, key=_length)) if gradients else None
-    own, error = (None, None)
+    own = error = None
     if in_own_format is not None:
         own, error = check.own_format(*in_own_format, exact)
         if gradients:
@@ -146,15 +147,11 @@ def prefix_check(
         tolerance=tolerance,
     )
 
-    def choices(backend: Backend) -> Tensor:
-        scores = check.run(
-            backend,
-            lambda: score_prefixes(model, [prompt], [tree], interface=interface, backend=backend),
-        )
-        return scores.choice_log_probs.masked_fill(scores.used, 0.0)
-
     with widened(model), full_precision(), reference_functions(model):
-        largest = float((choices(check.backend) - choices("naive")).abs().max())
+        found, expected = (
+            check.choices([prompt], [tree], way)[0] for way in (check.backend, "naive")
+        )
+    largest = float((found - expected).abs().max())
     check.require(largest, tolerance, f"log-probabilities differ by {largest:.3g} nats")
     return largest
 
@@ -168,22 +165,19 @@ def text_check(model: CausalModel) -> float:
     model; in half precision an error below 0.15 nats is taken for rounding. Returns the root mean square of a token's
     differences, in nats; raises as :func:`self_check`.
     """
-    vocabulary = unwrapped(model).config.get_text_config(decoder=True).vocab_size
-    drawn = generator(0, "text check").integers(vocabulary, size=(4, 6)).tolist()
+    drawn = _tokens(model, "text check", 4, 6)
     prompts = [drawn[0], drawn[1][:4]]
     texts = [[drawn[2][:4], [*drawn[2][:2], *drawn[3][:2]], drawn[3][1:]]] * len(prompts)
-    check = _Check(model=model, interface="tokens", backend="tree", tolerance=TEXT_TOLERANCE)
+    bound = _text_tolerance(model)
+    check = _Check(model=model, interface="tokens", backend="tree", tolerance=bound)
 
     def scores(backend: ExactBackend) -> Tensor:
         found = check.run(backend, lambda: score_texts(model, prompts, texts, backend=backend))
         return torch.cat([one.log_probs.double() for some in found for one in some])
 
     with evaluation_mode(model), full_precision():
-        trees, alone = scores("tree"), scores("naive")
-    apart = float((trees - alone).square().mean().sqrt())
-    check.require(
-        apart, _text_tolerance(model), f"log-probabilities differ by {apart:.3g} nats a token"
-    )
+        apart = _apart(scores("tree"), scores("naive"))
+    check.require(apart, bound, f"log-probabilities differ by {apart:.3g} nats a token")
     return apart
 
 
@@ -194,8 +188,7 @@ def padding_check(model: CausalModel, padding: int) -> float:
     So trainers score whose prompts have several lengths; a model that counts places in the tensor reads other positions
     then. Tolerances and what is returned are those of :func:`text_check`; raises :class:`BackboneError`.
     """
-    vocabulary = unwrapped(model).config.get_text_config(decoder=True).vocab_size
-    ids = torch.tensor(generator(0, "padding check").integers(vocabulary, size=(1, 12)))
+    ids = torch.tensor(_tokens(model, "padding check", 1, 12))
     device = next(iter(unwrapped(model).parameters())).device
 
     def scores(width: int) -> Tensor:
@@ -209,7 +202,7 @@ def padding_check(model: CausalModel, padding: int) -> float:
         return found
 
     with evaluation_mode(model), full_precision():
-        apart = float((scores(5) - scores(0)).square().mean().sqrt())
+        apart = _apart(scores(5), scores(0))
     if apart > _text_tolerance(model):
         raise BackboneError(
             "padding before a text changes what the model says of it",
@@ -220,6 +213,18 @@ def padding_check(model: CausalModel, padding: int) -> float:
             "tokens of their own before the padding, such as prompt and prefix tuning",
         )
     return apart
+
+
+def _tokens(model: CausalModel, name: str, *shape: int) -> list[list[int]]:
+    """Texts of random tokens, by the name of what they are drawn for."""
+    vocabulary = unwrapped(model).config.get_text_config(decoder=True).vocab_size
+    tokens: list[list[int]] = generator(0, name).integers(vocabulary, size=shape).tolist()
+    return tokens
+
+
+def _apart(one: Tensor, other: Tensor) -> float:
+    """The root mean square of tokens' differences."""
+    return float((one - other).square().mean().sqrt())
 
 
 def _text_tolerance(model: CausalModel) -> float:
@@ -271,7 +276,7 @@ class _Check:
         if expected.isnan().any():
             raise BackboneError(
                 "the model gives no numbers",
-                where=self._where,
+                where=type(unwrapped(self.model)).__name__,
                 found="log-probabilities of nan, each order by itself and in float32",
                 remedy=_NO_NUMBERS,
             )
@@ -303,68 +308,58 @@ class _Check:
         events = self.events([prompt], backend)
         # Weights that no symmetry of the orders cancels.
         weights = torch.linspace(-1, 1, events.shape[-1], device=events.device) ** 3
-        return self.run(
-            backend,
-            lambda: list(
-                torch.autograd.grad((events * weights).sum(), parameters, materialize_grads=True)
-            ),
-        )
+        mixture = (events * weights).sum()
+        gradient = partial(torch.autograd.grad, mixture, parameters, materialize_grads=True)
+        return list(self.run(backend, gradient))
 
     def gradient_of_kernels(self, prompt: Prompt) -> None:
         """Compare, in the model's own format, the gradient by the library's own kernels with that by PyTorch's."""
         found = self.gradient(prompt, self.backend)
         with plain_kernels(), reference_functions(self.model):
-            expected = self.gradient(prompt, self.backend)
-        gap, size = (
-            float(torch.stack([one.double().norm() for one in some]).norm()) if some else 0.0
-            for some in ([a - b for a, b in zip(found, expected, strict=True)], expected)
-        )
+            gaps, sizes = _norms(found, self.gradient(prompt, self.backend))
+        gap, size = float(gaps.norm()), float(sizes.norm())
         words = f"gradients in the model's format differ by {gap:.3g} of {size:.3g} from those of PyTorch's own kernels"
         self.require(gap, KERNEL_TOLERANCE * size + self.tolerance**2, words)
 
     def gradient_difference(self, prompt: Prompt) -> float | None:
         """The largest relative distance of a parameter's gradients of a mixture of log-probabilities."""
-        found, expected = self.gradient(prompt, self.backend), self.gradient(prompt, "naive")
-        if not expected:
+        found = self.gradient(prompt, self.backend)
+        gaps, sizes = _norms(found, self.gradient(prompt, "naive"))
+        if not len(sizes):
             return None
-        gaps = torch.stack([(a - b).norm() for a, b in zip(found, expected, strict=True)])
-        sizes = torch.stack([b.norm() for b in expected])
         # A model whose gradient is 0 throughout has nothing to compare with.
         scale = sizes.clamp_min(float(SMALLEST_SHARE * sizes.norm())).clamp_min(self.tolerance**2)
         largest = float((gaps / scale).max())
-        self.require(
-            largest, self.tolerance, f"gradients differ by {largest:.3g} of a parameter's norm"
-        )
+        words = f"gradients differ by {largest:.3g} of a parameter's norm"
+        self.require(largest, self.tolerance, words)
         return largest
-
-    def scores(self, prompts: Sequence[Prompt], backend: Backend) -> OrderScores:
-        return self.run(
-            backend,
-            lambda: score_orders(self.model, prompts, interface=self.interface, backend=backend),
-        )
 
     def events(self, prompts: Sequence[Prompt], backend: Backend) -> Tensor:
         """``[B, E]``: log-probabilities of all orders, or beyond a few operations of the choices along some."""
-        num_operations = prompts[0].num_operations
-        if num_operations <= MAX_ENUMERATED:
-            orders = self.scores(prompts, backend)
-            log_probs, malformed = orders.order_log_probs, orders.malformed_log_prob
-            return log_probs if malformed is None else torch.cat([log_probs, malformed[:, None]], 1)
-        trees = [_some_prefixes(num_operations, number) for number in range(len(prompts))]
-        scores = self.run(
-            backend,
-            lambda: score_prefixes(
-                self.model, prompts, trees, interface=self.interface, backend=backend
-            ),
-        )
-        # What stands behind the rows of a smaller tree is no score.
+        count = prompts[0].num_operations
+        if count <= MAX_ENUMERATED:
+            score = partial(score_orders, self.model, prompts, interface=self.interface)
+            orders = self.run(backend, partial(score, backend=backend))
+            events, malformed = orders.order_log_probs, orders.malformed_log_prob
+        else:
+            trees = [_some_prefixes(count, number) for number in range(len(prompts))]
+            choices, malformed = self.choices(prompts, trees, backend)
+            events = choices.flatten(1)
+        if malformed is None:
+            return events
+        return torch.cat([events, malformed.reshape(len(events), -1)], dim=1)
+
+    def choices(
+        self, prompts: Sequence[Prompt], trees: Sequence[PrefixTree], backend: Backend
+    ) -> tuple[Tensor, Tensor | None]:
+        """``[B, R, n]`` and ``[B, R]``: the scores of choices and of malformed answers, 0 where there is none."""
+        score = partial(score_prefixes, self.model, prompts, trees, interface=self.interface)
+        scores = self.run(backend, partial(score, backend=backend))
         rows = torch.tensor([tree.num_rows for tree in trees], device=scores.used.device)
         behind = torch.arange(scores.used.shape[1], device=rows.device) >= rows[:, None]
-        nothing = scores.used | behind[..., None]
-        events = scores.choice_log_probs.masked_fill(nothing, 0.0).flatten(1)
-        if scores.malformed_log_probs is None:
-            return events
-        return torch.cat([events, scores.malformed_log_probs.masked_fill(behind, 0.0)], dim=1)
+        found = scores.choice_log_probs.masked_fill(scores.used | behind[..., None], 0.0)
+        malformed = scores.malformed_log_probs
+        return found, None if malformed is None else malformed.masked_fill(behind, 0.0)
 
     def run(self, backend: Backend, action: Callable[[], Result]) -> Result:
         try:
@@ -377,7 +372,7 @@ class _Check:
                 raise
             raise BackboneError(
                 f"the {backend} backend cannot run this model",
-                where=self._where,
+                where=type(unwrapped(self.model)).__name__,
                 found=f"{type(error).__name__}: {error}",
                 remedy=self._remedy
                 if self.backend != "naive"
@@ -388,15 +383,11 @@ class _Check:
         if not largest <= bound:
             raise BackboneError(
                 f"the {self.backend} backend does not agree with scoring each order by itself",
-                where=self._where,
+                where=type(unwrapped(self.model)).__name__,
                 found=found,
                 expected=f"at most {bound:.3g}",
                 remedy=self._remedy,
             )
-
-    @property
-    def _where(self) -> str:
-        return type(unwrapped(self.model)).__name__
 
     @property
     def _remedy(self) -> str:
@@ -406,6 +397,13 @@ class _Check:
             'plan with --scoring naive (in Python: backend="naive"), which is exact for every causal model '
             "and slower"
         )
+
+
+def _norms(found: Sequence[Tensor], expected: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """The norms of each parameter's difference, and of what is expected."""
+    pairs = zip(found, expected, strict=True)
+    gaps = torch.tensor([float((a - b).double().norm()) for a, b in pairs])
+    return gaps, torch.tensor([float(b.double().norm()) for b in expected])
 
 
 def _some_prefixes(num_operations: int, number: int) -> PrefixTree:
