@@ -42,6 +42,8 @@ from vcrt_train.policy.prefix_tree import PrefixTree, prefix_tree
 from vcrt_train.policy.scoring import score_orders, score_prefixes, tree_depth
 from vcrt_train.policy.text_scoring import score_texts
 
+#: What backends may differ by in float32: nats of an order's log-probability, or a share of a parameter's gradient.
+TOLERANCE = 1e-4
 #: How much of the format's own error the backends may differ by, for a half-precision model in its own format.
 FORMAT_MULTIPLE = 5.0
 #: What they may differ by in any case, of 1 + |log-probability|: some steps of bfloat16.
@@ -86,7 +88,6 @@ def self_check(
     *,
     interface: Interface,
     backend: Backend = "auto",
-    tolerance: float = 1e-4,
     gradients: bool = True,
 ) -> SelfCheck:
     """Compare ``backend`` with the naive one on ``prompts``; run it on every model that is loaded.
@@ -94,8 +95,8 @@ def self_check(
     A shortened prompt and one of equal length join them, so that padding and batches are checked. The weights of a
     half-precision model are widened meanwhile (4 bytes a parameter more) and put back as they were: check before a
     model is sharded. Gradients are those of the trainable parameters, twice (8 bytes each): check after adapters are
-    attached. Raises :class:`BackboneError` if a difference exceeds ``tolerance`` (nats, or a share of a gradient) or is
-    not a number, or if the model cannot be run so; memory that runs out is left to the caller.
+    attached. Raises :class:`BackboneError` if a difference is larger than it may be or not a number, or if the model
+    cannot be run so; memory that runs out is left to the caller.
     """
     prompts = _with_other_lengths(prompts)
     depth = tree_depth(prompts[0].num_operations, interface)
@@ -104,7 +105,6 @@ def self_check(
         model=model,
         interface=interface,
         backend=choose_backend(model, backend, longest=longest),
-        tolerance=tolerance,
     )
     in_own_format = check.both(prompts) if unwrapped(model).dtype in HALF else None
     with widened(model), full_precision(), reference_functions(model):
@@ -133,7 +133,6 @@ def prefix_check(
     *,
     interface: Interface = "pointers",
     backend: Backend = "auto",
-    tolerance: float = 1e-4,
 ) -> float:
     """Compare the choices after some ``prefixes`` of a record too long to score all its orders naively.
 
@@ -144,7 +143,6 @@ def prefix_check(
         model=model,
         interface=interface,
         backend=choose_backend(model, backend, longest=len(prompt.token_ids) + tree.depth),
-        tolerance=tolerance,
     )
 
     with widened(model), full_precision(), reference_functions(model):
@@ -152,7 +150,7 @@ def prefix_check(
             check.choices([prompt], [tree], way)[0] for way in (check.backend, "naive")
         )
     largest = float((found - expected).abs().max())
-    check.require(largest, tolerance, f"log-probabilities differ by {largest:.3g} nats")
+    check.require(largest, TOLERANCE, f"log-probabilities differ by {largest:.3g} nats")
     return largest
 
 
@@ -169,7 +167,7 @@ def text_check(model: CausalModel) -> float:
     prompts = [drawn[0], drawn[1][:4]]
     texts = [[drawn[2][:4], [*drawn[2][:2], *drawn[3][:2]], drawn[3][1:]]] * len(prompts)
     bound = _text_tolerance(model)
-    check = _Check(model=model, interface="tokens", backend="tree", tolerance=bound)
+    check = _Check(model=model, interface="tokens", backend="tree")
 
     def scores(backend: ExactBackend) -> Tensor:
         found = check.run(backend, lambda: score_texts(model, prompts, texts, backend=backend))
@@ -262,7 +260,6 @@ class _Check:
     model: CausalModel
     interface: Interface
     backend: ExactBackend
-    tolerance: float
 
     @torch.no_grad()
     def both(self, prompts: Sequence[Prompt]) -> tuple[Tensor, Tensor]:
@@ -282,7 +279,7 @@ class _Check:
             )
         # A tensor's maximum keeps a NaN.
         largest = float(((found - expected).abs() / (expected.abs() / 10).clamp_min(1)).max())
-        self.require(largest, self.tolerance, f"log-probabilities differ by {largest:.3g} nats")
+        self.require(largest, TOLERANCE, f"log-probabilities differ by {largest:.3g} nats")
         return largest
 
     def own_format(self, found: Tensor, naive: Tensor, exact: Tensor) -> tuple[float, float]:
@@ -319,7 +316,7 @@ class _Check:
             gaps, sizes = _norms(found, self.gradient(prompt, self.backend))
         gap, size = float(gaps.norm()), float(sizes.norm())
         words = f"gradients in the model's format differ by {gap:.3g} of {size:.3g} from those of PyTorch's own kernels"
-        self.require(gap, KERNEL_TOLERANCE * size + self.tolerance**2, words)
+        self.require(gap, KERNEL_TOLERANCE * size + TOLERANCE**2, words)
 
     def gradient_difference(self, prompt: Prompt) -> float | None:
         """The largest relative distance of a parameter's gradients of a mixture of log-probabilities."""
@@ -328,10 +325,10 @@ class _Check:
         if not len(sizes):
             return None
         # A model whose gradient is 0 throughout has nothing to compare with.
-        scale = sizes.clamp_min(float(SMALLEST_SHARE * sizes.norm())).clamp_min(self.tolerance**2)
+        scale = sizes.clamp_min(float(SMALLEST_SHARE * sizes.norm())).clamp_min(TOLERANCE**2)
         largest = float((gaps / scale).max())
         words = f"gradients differ by {largest:.3g} of a parameter's norm"
-        self.require(largest, self.tolerance, words)
+        self.require(largest, TOLERANCE, words)
         return largest
 
     def events(self, prompts: Sequence[Prompt], backend: Backend) -> Tensor:
