@@ -429,7 +429,7 @@ def test_chosen_settings_reach_the_update():
     settings = {setting(name): value for name, value in values.items()}
     assert settings.keys() == RANGES.keys()
     found = config(rank=3).override(settings)
-    assert (found.learning_rate, found.adapter.rank) == (2e-4, 3)
+    assert (found.optimiser.learning_rate, found.adapter.rank) == (2e-4, 3)
     objective = found.objective
     assert (objective.alpha, objective.margin, objective.mu) == (0.3, 1.5, 4.0)
     defaults = {name: config().value(name) for name in RANGES}
