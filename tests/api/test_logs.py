@@ -23,8 +23,6 @@ from vcrt.environments.call_logs import looks_drawn, read_traces, same_output, s
 from vcrt.errors import EnvironmentFailure, MalformedInputError, UnknownNameError, VcrtError
 from vcrt.progress import Silent
 
-#: In this process, looks beside the states would be at all that this module has.
-pytestmark = pytest.mark.processes
 SHOP = Path(__file__).parents[1] / "support" / "shop.py"
 CALLS = [
     ("look", {"item": "tea"}, {"item": "tea", "left": 3}),
@@ -836,6 +834,7 @@ class Noting(Shop):
         return super().reset(initial)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_second_process_replays_again_be_it_ahead_or_afterwards(written, jobs):
     log = written(plain())
@@ -845,6 +844,7 @@ def test_a_second_process_replays_again_be_it_ahead_or_afterwards(written, jobs)
     assert found.schedule is None
 
 
+@pytest.mark.processes
 def test_what_was_replayed_ahead_is_not_replayed_again(written, tmp_path):
     log, made = written(plain()), []
     for jobs in (1, 2):

@@ -52,7 +52,7 @@ def test_every_partial_order_of_a_few_steps_is_taken(steps, kind):
         assert list(found.orbit) == linear_extensions(steps, pairs)
 
 
-@pytest.mark.parametrize("steps", [5, 7, 12, 40, 64])
+@pytest.mark.parametrize("steps", [5, 7, 12, 40, pytest.param(64, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("pairs", ["none", "all", "some"])
 def test_long_episodes_without_anti_diamonds_or_with_one_legal_order_are_taken(steps, pairs):
     chain = [(k, k + 1) for k in range(steps - 1)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -59,11 +60,18 @@ def vcrt(*arguments):
     )
 
 
+def beside(done):
+    """What a command said beside its output, but for progress, which it shows if it takes long."""
+    return [
+        line for line in done.stderr.splitlines() if not re.match("[a-z]+: .*(replay|done)", line)
+    ]
+
+
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
     """A real certificate, made by the command."""
     done = vcrt("show", "clrs/bellman_ford/7", "--json")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, beside(done)) == (0, [])
     path = tmp_path_factory.mktemp("certificate") / "clrs.json"
     path.write_text(done.stdout)
     return path
@@ -384,7 +392,7 @@ def test_what_was_checked_is_printed_with_counts(tmp_path):
 
 def test_the_command_shows_and_verifies(certificate):
     done = vcrt("show", "clrs/bellman_ford/7")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, beside(done)) == (0, [])
     for operation in json.loads(certificate.read_text())["episode"]["operations"]:
         assert f"relax {operation['signature'].split()[-1]}" in done.stdout
     assert "12 of 24 orders are legal" in done.stdout
@@ -394,7 +402,7 @@ def test_the_command_shows_and_verifies(certificate):
     pairs = "Pairs, each in every context"
     assert from_file.stdout.partition(pairs)[2] == done.stdout.partition(pairs)[2]
     done = vcrt("verify", "--certificate", certificate)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, beside(done)) == (0, [])
     assert "24 of 24 orders again in a fresh process" in done.stdout
 
 
