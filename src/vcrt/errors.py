@@ -9,6 +9,7 @@ A verifier's refusal of a step is *not* an error: it is :class:`vcrt.environment
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 from difflib import get_close_matches
 from typing import Self
 
@@ -53,13 +54,9 @@ class VcrtError(ValueError):
 
     def at(self, where: str | None) -> Self:
         """The same error, at another place."""
-        return type(self)(
-            self.what,
-            where=where,
-            found=self.found,
-            expected=self.expected,
-            remedy=self.remedy,
-        )
+        moved = copy(self)
+        moved.where = where
+        return moved
 
 
 class UnknownNameError(VcrtError):

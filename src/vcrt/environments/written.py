@@ -35,7 +35,6 @@ from vcrt.hashing import Json, canonical_json, json_digest
 WRITTEN = "written"
 #: The most characters of an operation's name that are made of its payload.
 _MAX_NAME = 120
-_UNSOLVED = "the steps do not solve the task"
 #: The most lists and objects inside of each other in a call that is read, the arguments included.
 _MAX_DEPTH = 65
 
@@ -259,26 +258,23 @@ def _as_recorded(value: Json) -> Json:
 
 def failure_of(environment: WrittenSteps, task: Json, episode: Episode) -> str | None:
     """Why a trace fails, in the verifier's words; None if every step is accepted and the task is solved."""
-    if not isinstance(environment, StepEnvironment):
-        order = episode.operations
-        (replay,) = environment.replay([ReplayRequest(episode, tuple(range(len(order))))])
+    outputs: dict[str, str] = {}
+    state: Any
+    if isinstance(environment, StepEnvironment):
+        state = environment.initial_state(episode)
+        for operation in episode.operations:
+            transition = environment.step(state, operation)
+            if isinstance(transition, Rejected):
+                return f"{operation.signature}: {transition.reason}"
+            state = transition.state
+            if transition.output is not None:
+                outputs[operation.signature] = transition.output
+    else:
+        order = tuple(range(episode.num_operations))
+        (replay,) = environment.replay([ReplayRequest(episode, order)])
         if replay.rejection is not None:
             return replay.rejection.reason
-        outputs = {order[k].signature: each for k, each in replay.output_of.items()}
-        return _unless_solved(environment, task, replay.terminal_hash, outputs)
-    state, outputs = environment.initial_state(episode), {}
-    for operation in episode.operations:
-        transition = environment.step(state, operation)
-        if isinstance(transition, Rejected):
-            return f"{operation.signature}: {transition.reason}"
-        state = transition.state
-        if transition.output is not None:
-            outputs[operation.signature] = transition.output
-    return _unless_solved(environment, task, state, outputs)
-
-
-def _unless_solved(
-    environment: WrittenSteps, task: Json, state: Any, outputs: Mapping[str, str]
-) -> str | None:
+        state = replay.terminal_hash
+        outputs = {episode.operations[k].signature: one for k, one in replay.output_of.items()}
     is_solved = environment.solved(task, state) and environment._gave(task, outputs)
-    return None if is_solved else _UNSOLVED
+    return None if is_solved else "the steps do not solve the task"
