@@ -6,9 +6,12 @@ import os
 import signal
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import vcrt
+import vcrt_django
 from django_support import (
     KEY,
     KITE,
@@ -286,7 +289,13 @@ class TestToolchains:
             DjangoEnvironment(limits=Limits(answer_seconds=99)).versions()
         assert "secret" not in str(caught.value)
 
-    def test_a_python_without_django(self, tmp_path):
+    def test_a_python_without_django(self, tmp_path, monkeypatch):
+        # Where vcrt is installed beside Django, its folder has Django too.
+        own = tmp_path / "own"
+        own.mkdir()
+        for package in (vcrt, vcrt_django):
+            (own / package.__name__).symlink_to(Path(package.__file__).parent)
+        monkeypatch.setattr(session, "_PLACES", str(own))
         bare = tmp_path / "python"
         bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n', encoding="utf-8")
         bare.chmod(0o755)
