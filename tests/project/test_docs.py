@@ -336,7 +336,7 @@ def test_where_ratios_are_cut_is_said_where_they_are_defined():
 
 def test_how_the_scale_of_adapters_is_read_is_said():
     for name in settings_names():
-        paper = load_config(settings=name).adapter
+        paper = load_config(settings=name).resolved().adapter
         said = (
             f"scale of {paper.alpha:g}** is read as `lora_alpha`: at rank {paper.rank} "
             f"an adapter's product is multiplied by {paper.alpha:g} / {paper.rank} = {paper.scale:g}"

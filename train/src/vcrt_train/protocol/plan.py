@@ -242,11 +242,12 @@ def require_pointers_interface(dataset: Dataset, methods: Sequence[str]) -> None
     manifest = dataset.manifest
     others = [name for name in methods if method(name).interface != "pointers"]
     if others and (manifest.preset.is_any or max(manifest.lengths) > MAX_ENUMERATED):
-        count = "any number of" if manifest.preset.is_any else max(manifest.lengths)
+        longest = max(manifest.lengths)
+        found = "any number of them" if manifest.preset.is_any else f"up to {longest} of them"
         raise RunError(
             "a method that answers in tokens cannot be trained or scored on so many operations",
             where=str(dataset.path),
-            found=f"{', '.join(others)}, {count} operations",
+            found=f"{', '.join(others)}, {found}",
             expected=f"at most {MAX_ENUMERATED} operations, or methods with the interface pointers",
             remedy=f"leave out {', '.join(others)}, or this dataset",
         )
