@@ -16,7 +16,7 @@ from vcrt.errors import RunError, UnknownNameError
 from vcrt.forms import ClosedModel
 from vcrt.hashing import Json, json_digest
 from vcrt.limits import MAX_ENUMERATED
-from vcrt.printable import printable
+from vcrt.printable import counted, printable
 from vcrt.randomness import derive_seed
 from vcrt.records.dataset import Dataset
 from vcrt.storage import write_file
@@ -243,7 +243,9 @@ def require_pointers_interface(dataset: Dataset, methods: Sequence[str]) -> None
     others = [name for name in methods if method(name).interface != "pointers"]
     if others and (manifest.preset.is_any or max(manifest.lengths) > MAX_ENUMERATED):
         longest = max(manifest.lengths)
-        found = "any number of them" if manifest.preset.is_any else f"up to {longest} of them"
+        found = (
+            "any number of operations" if manifest.preset.is_any else counted(longest, "operation")
+        )
         raise RunError(
             "a method that answers in tokens cannot be trained or scored on so many operations",
             where=str(dataset.path),
