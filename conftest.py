@@ -16,7 +16,7 @@ import cloudpickle
 import pytest
 
 from vcrt import processes, workers
-from vcrt.certification import completion_judge, shards
+from vcrt.replay import completion_judge, shards
 
 
 class _WorkersHere:

@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from vcrt.certification.config import sampled, select_schemas
 from vcrt.datasets.freezing import make_dataset
+from vcrt.replay.config import sampled, select_schemas
 from vcrt_train.integrations.datasets import to_dataset
 from vcrt_train.integrations.text import Rendering
 from vcrt_train.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer, certified_reward

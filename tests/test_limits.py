@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from vcrt.certification.store import read_identity
 from vcrt.cli.main import main
 from vcrt.cli.options import named_path
 from vcrt.documents import MAX_BYTES, read_limited
@@ -32,6 +31,7 @@ from vcrt.records.manifest import (
 from vcrt.records.manifest import MAX_BYTES as LIMITS
 from vcrt.records.sealing.integrity import read_sealed
 from vcrt.records.sealing.statement import leaves_from_bytes
+from vcrt.replay.store import read_identity
 from vcrt.storage import sole_user
 from vcrt_research.anonymity.result import read_report
 from vcrt_train.training.checkpoint import HEAD, read_metrics

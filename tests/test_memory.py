@@ -16,7 +16,6 @@ import vcrt_train
 import vcrt_train.training.run
 from command_line import refused
 from two_toys import TWO_TOYS, trained
-from vcrt.certification.config import sampled
 from vcrt.cli import main
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
@@ -27,6 +26,7 @@ from vcrt.memory import (
     naming_out_of_memory,
     out_of_memory,
 )
+from vcrt.replay.config import sampled
 from vcrt_train.config import MemoryConfig
 from vcrt_train.protocol import evaluation
 from vcrt_train.protocol.experiment import open_experiment

@@ -230,51 +230,48 @@ def ratios() -> str:
 
 
 def flow() -> str:
-    """The rooms of the package in the order in which data flows, and what passes between them."""
+    """The engine in five rooms, what passes between them, and what plugs in where."""
     rooms = (
-        ("environments", "a native verifier behind one contract", "episodes: steps in JSON"),
-        (
-            "certification",
-            "all orders replayed, certificates, exclusions",
-            "certified relations and orbits",
-        ),
-        ("records", "sealed audit view, anonymous policy view", "rows of two views"),
-        ("datasets", "frozen, replayed again, examined", "a frozen dataset, one root hash"),
-        ("policy", "exact probabilities of all orders", "log-probabilities, with gradients"),
-        ("objective", "one small function for each term", "one loss"),
-        ("training", "methods as a table, updates, checkpoints", "checkpoints"),
-        ("protocol", "plan, ledger, one evaluation, statistics", "scores and intervals"),
-        ("report", "tables, figures, one page", ""),
+        ("environments", "the contract of steps that can be run", "steps and answers"),
+        ("certificates", "what the answers show of pairs and orders", "what to run, what it shows"),
+        ("replay", "all orders, in workers, twice", "certified episodes"),
+        ("records", "sealed audit view, anonymous policy view", "the same evidence, of a log"),
+        ("calls", "logs read, scheduled, annotated", ""),
     )
-    parts = []
-    for place, (room, about, passed) in enumerate(rooms):
-        y = 30 + place * 78
+    plugged = (
+        (0, "a verifier", ("Lean, Rocq, CLRS, ProofWriter,", "Django, tool calls, your own")),
+        (2, "a cluster", ("Ray or Dask in place", "of local processes")),
+        (3, "vcrt-train", ("policies, objective,", "protocol, reports")),
+        (4, "a lifter", ("steps of your own files:", "vcrt lift NAME")),
+    )
+    parts = [
+        box((190, 208), (360, 396), "line"),
+        text((24, 22), "vcrt, the engine", "ink", 13, "start", bold=True),
+    ]
+    heights = [58 + place * 78 for place in range(len(rooms))]
+    for (room, about, passed), y in zip(rooms, heights, strict=True):
         parts += [
-            box((240, y), (390, 46), "good"),
-            text((240, y - 8), room, "ink", 15, bold=True),
-            text((240, y + 11), about, "quiet", 13),
+            box((190, y), (320, 46), "good"),
+            text((190, y - 8), room, "ink", 15, bold=True),
+            text((190, y + 11), about, "quiet", 13),
         ]
         if passed:
             parts += [
-                arrow("flow", (240, y + 23), (240, y + 53), "quiet"),
-                text((252, y + 37), passed, "quiet", 12, "start"),
+                arrow("flow", (190, y + 23), (190, y + 53), "quiet"),
+                text((202, y + 37), passed, "quiet", 12, "start"),
             ]
-    y = 30 + len(rooms) * 78
-    parts += [
-        text(
-            (240, y - 26),
-            "in front: vcrt (Python) and cli · beside: integrations (TRL, datasets, verifiers)",
-            "ink",
-            12,
-        ),
-        text(
-            (240, y - 6),
-            "below: errors, hashing, orders, randomness, storage, processes",
-            "ink",
-            12,
-        ),
-    ]
-    return picture("flow", 480, y + 8, parts)
+    for place, name, lines in plugged:
+        y = heights[place]
+        out = name == "vcrt-train"
+        ends = ((350, y), (414, y)) if out else ((414, y), (350, y))
+        parts += [
+            arrow("flow", *ends, "quiet", dashed=True),
+            box((520, y), (212, 62), "line"),
+            text((520, y - 18), name, "ink", 14, bold=True),
+            text((520, y), lines[0], "quiet", 12),
+            text((520, y + 16), lines[1], "quiet", 12),
+        ]
+    return picture("flow", 640, 416, parts)
 
 
 PICTURES = {

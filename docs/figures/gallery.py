@@ -22,7 +22,7 @@ from pathlib import Path
 from draw import HERE, arrow, box, picture, text
 
 import vcrt
-from vcrt.certification.schedules import Schedule
+from vcrt.calls.schedules import Schedule
 from vcrt.environments.contract import Environment
 from vcrt.environments.registry import load_environment
 

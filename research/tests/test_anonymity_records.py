@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from scipy.stats import chi2_contingency, chisquare
 
 from anonymity_support import anti_relation, made_episode
-from vcrt.certification.certificates import OperationRelation
-from vcrt.certification.episodes import CertifiedEpisode
-from vcrt.certification.replay_tree import EpisodeReplays
+from vcrt.certificates.certificates import OperationRelation
+from vcrt.certificates.episodes import CertifiedEpisode
+from vcrt.certificates.replay_tree import EpisodeReplays
 from vcrt.environments.contract import (
     CrossCheck,
     Episode,

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from vcrt.api.listing import validate_environment as validate_environment
     from vcrt.api.logs import lift_log as lift_log
     from vcrt.api.schedules import schedule as schedule
-    from vcrt.certification.episodes import CertifiedEpisode as CertifiedEpisode
-    from vcrt.certification.episodes import Exclusion as Exclusion
+    from vcrt.certificates.episodes import CertifiedEpisode as CertifiedEpisode
+    from vcrt.certificates.episodes import Exclusion as Exclusion
     from vcrt.environments.contract import Accepted as Accepted
     from vcrt.environments.contract import BatchEnvironment as BatchEnvironment
     from vcrt.environments.contract import Environment as Environment
@@ -72,7 +72,7 @@ _PLACE_OF, __getattr__, __dir__ = lazy(
         "vcrt.api.listing": "list_environments validate_environment",
         "vcrt.api.logs": "lift_log",
         "vcrt.api.schedules": "schedule",
-        "vcrt.certification.episodes": "CertifiedEpisode Exclusion",
+        "vcrt.certificates.episodes": "CertifiedEpisode Exclusion",
         "vcrt.environments.contract": "Accepted BatchEnvironment Environment Episode Footprint Operation "
         "Provenance Rejected Schema StepEnvironment Versions",
         "vcrt.environments.registry": "environment_names load_environment",

@@ -7,9 +7,9 @@ from contextlib import ExitStack
 
 #: What workers import that replay the calls of a log and make a schedule of them.
 _NEEDED = (
-    "vcrt.certification.shards",
-    "vcrt.certification.log_lifting",
-    "vcrt.certification.schedules",
+    "vcrt.replay.shards",
+    "vcrt.calls.log_lifting",
+    "vcrt.calls.schedules",
 )
 
 

@@ -17,9 +17,9 @@ import pytest
 import vcrt
 from command_line import refused, run
 from shop import Shop
-from vcrt.certification.log_lifting import run_trace
+from vcrt.calls.call_logs import looks_drawn, read_traces, same_output, same_refusal, windows
+from vcrt.calls.log_lifting import run_trace
 from vcrt.cli import main
-from vcrt.environments.call_logs import looks_drawn, read_traces, same_output, same_refusal, windows
 from vcrt.errors import EnvironmentFailure, MalformedInputError, UnknownNameError, VcrtError
 from vcrt.progress import Silent
 

@@ -14,12 +14,12 @@ from cells import ENVIRONMENT as CELLS
 from cells import episode as cells_episode
 from file_store import TOOLS, Files, run, sampled
 from vcrt import CallRefused
-from vcrt.certification.annotations import Evidence
-from vcrt.certification.lattice_replay import replay_lattices
-from vcrt.certification.proportions import Proportion
-from vcrt.certification.replay_tree import Reached, ReplayTree
-from vcrt.certification.shards import replays_of
+from vcrt.calls.annotations import Evidence
+from vcrt.calls.proportions import Proportion
+from vcrt.certificates.replay_tree import Reached, ReplayTree
 from vcrt.environments.tool_calls import Call, Tool, episode_of_calls, operations_of
+from vcrt.replay.lattice_replay import replay_lattices
+from vcrt.replay.shards import replays_of
 from vcrt.words.annotation_words import annotation_document, declared_lines, summary_lines
 
 NUM_EPISODES = 80

@@ -16,15 +16,13 @@ from command_line import run
 from configs import config
 from one_process import in_this_process
 from poset_environment import Posets, episode, natural_posets, random_episode
-from vcrt.certification.episodes import (
+from vcrt.certificates.episodes import (
     ANY_PRESET,
     CertifiedEpisode,
     Exclusion,
     certify_episode,
     preset_named,
 )
-from vcrt.certification.lattice_replay import replay_lattices
-from vcrt.certification.replay import replay_exhaustively
 from vcrt.datasets.examination import from_certified
 from vcrt.environments.contract import Schema
 from vcrt.errors import DatasetError, RunError
@@ -33,6 +31,8 @@ from vcrt.orders import linear_extensions
 from vcrt.records.certificate import document_text, read_certificate
 from vcrt.records.dataset import load_items
 from vcrt.records.supervision import PosetRecord
+from vcrt.replay.lattice_replay import replay_lattices
+from vcrt.replay.replay import replay_exhaustively
 
 
 def outcome(made, preset=ANY_PRESET):

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import toy_environment as toy
-from vcrt.certification.config import sampled
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import DatasetError, DisagreementError
 from vcrt.records.dataset import load_items, require_agreement
+from vcrt.replay.config import sampled
 
 PLANTING = Path(__file__).parents[2] / "research" / "benchmarks" / "trust" / "canary_planting.py"
 TOY = {"toy": toy.ToyEnvironment}

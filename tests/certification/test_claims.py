@@ -8,11 +8,11 @@ import pytest
 
 import vcrt
 from vcrt.api import annotating
-from vcrt.certification.annotations import Evidence
-from vcrt.certification.proportions import Proportion, of_units
-from vcrt.certification.shards import replays_of
+from vcrt.calls.annotations import Evidence
+from vcrt.calls.proportions import Proportion, of_units
 from vcrt.environments.contract import Provenance
 from vcrt.environments.tool_calls import Call, episode_of_calls, operations_of
+from vcrt.replay.shards import replays_of
 from vcrt.words.annotation_words import (
     annotation_document,
     pair_rows,

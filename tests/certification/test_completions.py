@@ -26,16 +26,6 @@ from kitchen import (
     ThoughtfulKitchen,
 )
 from letters import Letters
-from vcrt.certification.completion_judge import CompletionJudge
-from vcrt.certification.completions import (
-    Segments,
-    illegal_orders,
-    look_again,
-    look_first,
-    orders_to_read,
-    scored_orders,
-    segments_of,
-)
 from vcrt.environments.contract import Accepted
 from vcrt.environments.written import (
     WrittenEnvironment,
@@ -48,6 +38,16 @@ from vcrt.errors import EnvironmentFailure, MalformedInputError, VerifierFailure
 from vcrt.partial_orders import PartialOrder, linear_extensions_up_to
 from vcrt.process_marks import WORKERS_MARK
 from vcrt.randomness import generator
+from vcrt.replay.completion_judge import CompletionJudge
+from vcrt.replay.completions import (
+    Segments,
+    illegal_orders,
+    look_again,
+    look_first,
+    orders_to_read,
+    scored_orders,
+    segments_of,
+)
 
 
 def judged(completion, environment=Kitchen, task=TASK, max_steps=16):

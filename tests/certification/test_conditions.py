@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from vcrt.certification import conditions
-from vcrt.certification.conditions import Condition, Sample, as_arguments, cross_test, learn
-from vcrt.certification.proportions import NONE, Proportion
+from vcrt.calls import conditions
+from vcrt.calls.conditions import Condition, Sample, as_arguments, cross_test, learn
+from vcrt.calls.proportions import NONE, Proportion
 
 PATHS = ["a", "a/b", "a/b/c", "ab", "b", "/a"]
 ARGUMENTS = st.dictionaries(

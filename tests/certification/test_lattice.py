@@ -11,24 +11,24 @@ import pytest
 
 import poset_environment as posets
 from reductions import classes
-from vcrt.certification.certificates import UncertifiedError, certificates, relation_graph
-from vcrt.certification.episodes import (
+from vcrt.certificates.certificates import UncertifiedError, certificates, relation_graph
+from vcrt.certificates.episodes import (
     PRESETS,
     CertifiedEpisode,
     Exclusion,
     certify_episode,
     legal_orders,
 )
-from vcrt.certification.lattice import Lattice
-from vcrt.certification.lattice_replay import replay_lattices
-from vcrt.certification.long_episodes import explain
-from vcrt.certification.replay import replay_exhaustively
-from vcrt.certification.replay_tree import Reached, ReplayTree, tree_from_json
+from vcrt.certificates.lattice import Lattice
+from vcrt.certificates.long_episodes import explain
+from vcrt.certificates.replay_tree import Reached, ReplayTree, tree_from_json
 from vcrt.environments.contract import Accepted, Rejected
 from vcrt.errors import MalformedInputError, TooLargeError
 from vcrt.orders import all_orders
 from vcrt.partial_orders import num_linear_extensions
 from vcrt.randomness import generator
+from vcrt.replay.lattice_replay import replay_lattices
+from vcrt.replay.replay import replay_exhaustively
 
 ENVIRONMENT = posets.Posets()
 
@@ -76,7 +76,7 @@ def check(made):
 
 
 def expected(found):
-    from vcrt.certification.long_episodes import expected_representatives
+    from vcrt.certificates.long_episodes import expected_representatives
 
     return expected_representatives(found.relations, found.order)
 
@@ -224,7 +224,7 @@ class Erasing(posets.Posets):
 def test_a_class_that_fares_otherwise_than_the_relations_say_excludes_the_episode(monkeypatch):
     made = posets.episode(12, (), [(2, 5)])
     # Without contexts drawn at random, only the representative of a class has it.
-    monkeypatch.setattr("vcrt.certification.sampling.CONTEXTS_PER_PAIR", 0)
+    monkeypatch.setattr("vcrt.certificates.sampling.CONTEXTS_PER_PAIR", 0)
     found = flaw_of(tree_of(made, Erasing()))
     assert found.kind == "outside_schema"
     assert "does not keep the relations" in found.detail
@@ -370,7 +370,7 @@ def test_no_relation_and_one_order_are_outside_the_presets():
 
 
 def test_what_does_not_fit_is_named_with_a_way_out(monkeypatch):
-    monkeypatch.setattr("vcrt.certification.lattice_replay.MAX_CONTEXTS", 50)
+    monkeypatch.setattr("vcrt.replay.lattice_replay.MAX_CONTEXTS", 50)
     with pytest.raises(TooLargeError, match="too many contexts") as caught:
         tree_of(posets.random_episode(8, 0))
     assert "sample" in caught.value.remedy
@@ -392,7 +392,7 @@ def test_evidence_without_the_whole_reference_order_certifies_nothing():
 
 
 def test_who_samples_already_is_not_told_to(monkeypatch):
-    monkeypatch.setattr("vcrt.certification.lattice_replay.MAX_SEQUENCES", 100)
+    monkeypatch.setattr("vcrt.replay.lattice_replay.MAX_SEQUENCES", 100)
     for number, advised in ((8, True), (12, False)):
         with pytest.raises(TooLargeError, match="too many sequences") as caught:
             tree_of(posets.random_episode(number, 0))

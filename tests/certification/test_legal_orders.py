@@ -12,19 +12,15 @@ import pytest
 
 from cells import ENVIRONMENT, VERSIONS, Cells, episode, legal_by_hand
 from explorer_support import without_processes
-from vcrt.certification import shards
-from vcrt.certification.config import given
-from vcrt.certification.episodes import (
+from vcrt.calls.schedules import checked_schedule
+from vcrt.certificates.episodes import (
     PRESETS,
     CertifiedEpisode,
     certify_episode,
     legal_orders,
 )
-from vcrt.certification.lattice import Lattice
-from vcrt.certification.lattice_replay import replay_lattices
-from vcrt.certification.pairs import report_orders
-from vcrt.certification.replay import replay_exhaustively
-from vcrt.certification.schedules import checked_schedule
+from vcrt.certificates.lattice import Lattice
+from vcrt.certificates.pairs import report_orders
 from vcrt.datasets.freezing import make_dataset
 from vcrt.datasets.verdicts import passes
 from vcrt.environments.conformance_checks import Sample, _some_order_is_not_legal
@@ -37,6 +33,10 @@ from vcrt.orders import all_orders, linear_extensions
 from vcrt.partial_orders import PartialOrder
 from vcrt.randomness import generator
 from vcrt.records.dataset import load_items
+from vcrt.replay import shards
+from vcrt.replay.config import given
+from vcrt.replay.lattice_replay import replay_lattices
+from vcrt.replay.replay import replay_exhaustively
 from vcrt_train.integrations.text import answer_text, is_certified
 from vcrt_train.training.items import EncodedItem
 

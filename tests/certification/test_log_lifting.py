@@ -8,15 +8,15 @@ import pytest
 
 import vcrt
 from vcrt.api.logs import _cause_of_difference
-from vcrt.certification.data_flow import data_flow
-from vcrt.certification.evidence import episode_from_json, episode_to_json
-from vcrt.certification.log_lifting import run_trace
-from vcrt.certification.shards import difference_of, replays_of
-from vcrt.environments.call_logs import read_traces, same_output
+from vcrt.calls.call_logs import read_traces, same_output
+from vcrt.calls.data_flow import data_flow
+from vcrt.calls.log_lifting import run_trace
 from vcrt.environments.conformance import validate_episodes
 from vcrt.environments.conformance_checks import DETERMINISTIC, SINGLE_STEPS
 from vcrt.environments.tool_calls import Span
 from vcrt.environments.written import episode_of
+from vcrt.replay.evidence import episode_from_json, episode_to_json
+from vcrt.replay.shards import difference_of, replays_of
 
 
 class Desk(vcrt.CallEnvironment):

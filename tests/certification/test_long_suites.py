@@ -8,14 +8,14 @@ from functools import cache
 import pytest
 
 from long_graphs import certified_relations
-from vcrt.certification.config import select_schemas
-from vcrt.certification.episodes import PRESETS
+from vcrt.certificates.episodes import PRESETS
 from vcrt.environments.contract import Accepted
 from vcrt.environments.posets import SIZES, below_of
 from vcrt.environments.registry import load_environment
 from vcrt.environments.relation_search import walked_relations
 from vcrt.errors import MalformedInputError
 from vcrt.randomness import generator
+from vcrt.replay.config import select_schemas
 
 NAMES = ("clrs", "lean", "proofwriter")
 SUITES = [(name, size) for name in NAMES for size in SIZES]

@@ -9,17 +9,14 @@ from itertools import permutations
 import pytest
 
 from cells import ENVIRONMENT, VERSIONS, certified, episode, legal_by_hand
-from vcrt.certification.episodes import (
+from vcrt.certificates.episodes import (
     ANY_PRESET,
     CertifiedEpisode,
     Exclusion,
     Preset,
     certify_episode,
 )
-from vcrt.certification.evidence import Evidence, evidence_from_json
-from vcrt.certification.lattice_replay import replay_lattices, replay_merged
-from vcrt.certification.pairs import report_orders
-from vcrt.certification.replay import replay_exhaustively
+from vcrt.certificates.pairs import report_orders
 from vcrt.environments.contract import (
     ReplayRequest,
 )
@@ -30,6 +27,9 @@ from vcrt.errors import VcrtError
 from vcrt.orders import linear_extensions
 from vcrt.randomness import generator
 from vcrt.records.certificate import certificate_document, read_certificate
+from vcrt.replay.evidence import Evidence, evidence_from_json
+from vcrt.replay.lattice_replay import replay_lattices, replay_merged
+from vcrt.replay.replay import replay_exhaustively
 from vcrt.words.certificate_words import pair_title, relation_text
 
 

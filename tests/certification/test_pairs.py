@@ -7,8 +7,8 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from vcrt.certification.pairs import report_orders
-from vcrt.certification.replay_tree import EpisodeReplays
+from vcrt.certificates.pairs import report_orders
+from vcrt.certificates.replay_tree import EpisodeReplays
 from vcrt.environments.contract import Episode, Operation, Provenance, Rejected, Replay
 from vcrt.hashing import sha256_hex
 

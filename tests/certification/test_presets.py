@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from graph_environment import GRAPHS, Graphs, episode
 from preset_outcomes import outcome
-from vcrt.certification.certificates import directed
-from vcrt.certification.config import select_schemas
-from vcrt.certification.episodes import (
+from vcrt.certificates.certificates import directed
+from vcrt.certificates.episodes import (
     PAPER_PRESET,
     PRESETS,
     SEVERAL_PRESET,
@@ -20,10 +19,11 @@ from vcrt.certification.episodes import (
     certify_episode,
     preset_named,
 )
-from vcrt.certification.replay import replay_exhaustively
 from vcrt.environments.contract import Accepted
 from vcrt.errors import UnknownNameError, VcrtError
 from vcrt.orders import linear_extensions, transitive_closure, transitive_reduction
+from vcrt.replay.config import select_schemas
+from vcrt.replay.replay import replay_exhaustively
 
 POSETS = [graph for graph in GRAPHS if transitive_closure(graph) == graph]
 

@@ -7,8 +7,7 @@ from itertools import permutations
 
 import pytest
 
-from vcrt.certification.episodes import Exclusion, Preset, certify_episode
-from vcrt.certification.lattice_replay import replay_lattices
+from vcrt.certificates.episodes import Exclusion, Preset, certify_episode
 from vcrt.environments.contract import (
     Accepted,
     Episode,
@@ -21,6 +20,7 @@ from vcrt.environments.contract import (
 )
 from vcrt.orders import linear_extensions
 from vcrt.randomness import generator
+from vcrt.replay.lattice_replay import replay_lattices
 
 STEPS = 6
 VERSIONS = Versions(environment="drawn", adapter="1", canonicalizer="1", verifier="drawn 1")

@@ -7,7 +7,7 @@ from itertools import combinations, permutations
 import pytest
 
 from reductions import classes
-from vcrt.certification.long_episodes import dependence, representatives
+from vcrt.certificates.long_episodes import dependence, representatives
 from vcrt.errors import TooLargeError
 from vcrt.randomness import generator
 
@@ -64,7 +64,7 @@ def test_a_refused_order_ends_at_the_refusal():
 
 
 def test_too_many_classes_are_named_with_a_way_out(monkeypatch):
-    monkeypatch.setattr("vcrt.certification.long_episodes.MAX_REPRESENTATIVES", 1000)
+    monkeypatch.setattr("vcrt.certificates.long_episodes.MAX_REPRESENTATIVES", 1000)
     with pytest.raises(TooLargeError, match="classes of orders") as caught:
         representatives(dependence(9, combinations(range(9), 2)))
     assert caught.value.remedy

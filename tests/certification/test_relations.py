@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vcrt.certification.certificates import (
+from vcrt.certificates.certificates import (
     Certificate,
     PathEvidence,
     UncertifiedError,

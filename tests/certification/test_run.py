@@ -7,15 +7,15 @@ from itertools import count, permutations
 import pytest
 
 import toy_environment as toy
-from vcrt.certification.certificates import certificates
-from vcrt.certification.config import given, sampled
-from vcrt.certification.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
-from vcrt.certification.lattice_replay import replay_merged
-from vcrt.certification.replay import replay_exhaustively, replay_from_json, replay_to_json
-from vcrt.certification.run import certify
-from vcrt.certification.shards import certify_again
+from vcrt.certificates.certificates import certificates
+from vcrt.certificates.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
 from vcrt.environments.contract import CrossCheck, Rejected, Replay
 from vcrt.errors import MalformedInputError, UnknownNameError, VerifierFailure
+from vcrt.replay.config import given, sampled
+from vcrt.replay.lattice_replay import replay_merged
+from vcrt.replay.replay import replay_exhaustively, replay_from_json, replay_to_json
+from vcrt.replay.run import certify
+from vcrt.replay.shards import certify_again
 
 
 def certified(environment, schema="needs", seed=0):
@@ -102,7 +102,7 @@ def test_a_sequence_refused_as_a_whole_blames_its_last_step():
         states = tuple(hashes[order[:k]] for k in range(5))
         late = order[-1] == 0
         replays.append(Replay(order, states, Rejected("late") if late else None))
-    from vcrt.certification.replay_tree import EpisodeReplays
+    from vcrt.certificates.replay_tree import EpisodeReplays
 
     found = certificates(EpisodeReplays.of_every_order(episode, tuple(replays)))
     last = [c for c in found if len(c.context) == 2 and 0 in c.pair]

@@ -8,14 +8,14 @@ from itertools import permutations
 import pytest
 
 from cells import ENVIRONMENT, VERSIONS, Cells, certified, episode, legal_by_hand
-from vcrt.certification.certificates import UncertifiedError
-from vcrt.certification.data_flow import DataFlow, data_flow
-from vcrt.certification.episodes import ANY_PRESET, CertifiedEpisode, certify_episode
-from vcrt.certification.lattice_replay import replay_lattices
-from vcrt.certification.schedules import checked_schedule, path_of_swaps, schedule_of
+from vcrt.calls.data_flow import DataFlow, data_flow
+from vcrt.calls.schedules import checked_schedule, path_of_swaps, schedule_of
+from vcrt.certificates.certificates import UncertifiedError
+from vcrt.certificates.episodes import ANY_PRESET, CertifiedEpisode, certify_episode
 from vcrt.environments.contract import Accepted
 from vcrt.orders import linear_extensions
 from vcrt.randomness import generator
+from vcrt.replay.lattice_replay import replay_lattices
 
 
 def tree_of(made, **options):
@@ -105,7 +105,7 @@ class Rare(Cells):
 
 def test_a_schedule_of_samples_is_mended_where_one_of_its_orders_fails(monkeypatch):
     # No more contexts than it takes to find relations that hold everywhere.
-    monkeypatch.setattr("vcrt.certification.sampling.CONTEXTS_PER_PAIR", 0)
+    monkeypatch.setattr("vcrt.certificates.sampling.CONTEXTS_PER_PAIR", 0)
     made = episode(list(range(12)))
     found = []
     for seed in range(8):

@@ -14,9 +14,6 @@ from pathlib import Path
 import pytest
 
 import toy_environment as toy
-from vcrt.certification import store as store_module
-from vcrt.certification.config import given, sampled
-from vcrt.certification.run import certify
 from vcrt.datasets.freezing import make_dataset, unfinished_path
 from vcrt.errors import (
     DatasetError,
@@ -28,6 +25,9 @@ from vcrt.errors import (
     VerifierFailure,
 )
 from vcrt.processes import in_fresh_processes
+from vcrt.replay import store as store_module
+from vcrt.replay.config import given, sampled
+from vcrt.replay.run import certify
 from vcrt.storage import sole_user
 
 TOY = {"toy": toy.ToyEnvironment}
@@ -162,7 +162,7 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 import toy_environment as toy
-from vcrt.certification.config import sampled
+from vcrt.replay.config import sampled
 from vcrt.datasets.freezing import make_dataset
 
 class Slow(toy.ToyEnvironment):

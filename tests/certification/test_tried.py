@@ -7,8 +7,8 @@ from itertools import combinations, product
 
 import pytest
 
-from vcrt.certification.conditions import as_arguments
-from vcrt.certification.tried import Relation, untried
+from vcrt.calls.conditions import as_arguments
+from vcrt.calls.tried import Relation, untried
 
 TEXTS = ["k1", "k2", "a", "a/b", "a/b/c", "ab"]
 

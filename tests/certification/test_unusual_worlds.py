@@ -8,21 +8,21 @@ from collections import Counter
 import pytest
 
 from unusual_worlds import KINDS, Unusual, calls_of, differ
-from vcrt.certification.episodes import (
+from vcrt.calls.call_logs import Trace
+from vcrt.calls.log_lifting import run_trace
+from vcrt.calls.schedules import schedule_of
+from vcrt.certificates.episodes import (
     ANY_PRESET,
     CertifiedEpisode,
     Exclusion,
     certify_episode,
 )
-from vcrt.certification.evidence import evidence_from_json
-from vcrt.certification.log_lifting import run_trace
-from vcrt.certification.probes import probed_pair, probed_pairs
-from vcrt.certification.schedules import schedule_of
-from vcrt.certification.shards import difference_of, evidence_of, replays_of
-from vcrt.environments.call_logs import Trace
+from vcrt.certificates.probes import probed_pair, probed_pairs
 from vcrt.environments.guarding import make_guarded
 from vcrt.environments.tool_calls import Call
 from vcrt.errors import MalformedInputError
+from vcrt.replay.evidence import evidence_from_json
+from vcrt.replay.shards import difference_of, evidence_of, replays_of
 
 WORLDS = 204
 #: What cannot be read, or lies where no replay puts it back. (Copies of "labelled" arrays lose what they hold.)

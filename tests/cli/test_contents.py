@@ -10,10 +10,10 @@ import pytest
 
 from command_functions import COMMANDS, FUNCTIONS, PACKAGES
 from command_line import refused, run
-from vcrt.certification.shards import EnvironmentFactory
 from vcrt.cli.commands import in_the_shell, loaded, shell_type
 from vcrt.cli.contents import chapters, single_commands
 from vcrt.records.dataset import Dataset
+from vcrt.replay.shards import EnvironmentFactory
 
 #: Every command, those of a group too.
 SINGLE = dict(single_commands())

@@ -17,10 +17,8 @@ from rich.console import Console
 import toy_environment as toy
 from vcrt.api.certifying import verify_certificate
 from vcrt.api.datasets import Shown, show
-from vcrt.certification.certificates import ExclusionKind
-from vcrt.certification.config import sampled
-from vcrt.certification.episodes import PAPER_PRESET
-from vcrt.certification.evidence import episode_from_json
+from vcrt.certificates.certificates import ExclusionKind
+from vcrt.certificates.episodes import PAPER_PRESET
 from vcrt.cli.certificate_view import say_shown
 from vcrt.cli.verify import check_lines
 from vcrt.datasets.examination import examine
@@ -30,6 +28,8 @@ from vcrt.environments.registry import load_environment
 from vcrt.errors import DatasetError, UnknownNameError, VcrtError, VerifierFailure
 from vcrt.orders import all_orders
 from vcrt.records.certificate import certificate_document, document_text, read_certificate
+from vcrt.replay.config import sampled
+from vcrt.replay.evidence import episode_from_json
 from vcrt.words.certificate_words import EXCLUSIONS, order_groups
 
 TOY = {"toy": toy.ToyEnvironment}

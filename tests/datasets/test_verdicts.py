@@ -6,13 +6,13 @@ import pytest
 
 import poset_environment as posets
 from long_datasets import made
-from vcrt.certification import shards
 from vcrt.datasets.verdicts import passes, require_verifiers
 from vcrt.environments import registry
 from vcrt.errors import DatasetError, UnavailableError
 from vcrt.partial_orders import PartialOrder, legal_prefixes
 from vcrt.records.dataset import load_items
 from vcrt.records.supervision import PosetRecord
+from vcrt.replay import shards
 from vcrt_train.training.items import EncodedItem
 
 ITS_VERSIONS = posets.Posets().versions()

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from vcrt.environments.fixed_sources import NOW, CountedRandom, SortedSet, fixed_datetime
-from vcrt.environments.object_copies import copied
+from vcrt.environments.states.object_copies import copied
 
 
 @pytest.mark.parametrize("seed", [0, 200191, "text", 1.5])

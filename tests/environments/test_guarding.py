@@ -12,7 +12,7 @@ import pytest
 import environment_faults as faults
 import toy_environment as toy
 import vcrt
-from vcrt.certification.episodes import Exclusion
+from vcrt.certificates.episodes import Exclusion
 from vcrt.environments.contract import MAX_REASON, Rejected
 from vcrt.errors import EnvironmentFailure, VcrtError, VerifierFailure
 

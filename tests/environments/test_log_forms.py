@@ -8,8 +8,8 @@ import pytest
 
 import vcrt
 from shop import Shop
-from vcrt.certification.log_lifting import run_trace
-from vcrt.environments.call_logs import read_traces, same_output, shows_failure
+from vcrt.calls.call_logs import read_traces, same_output, shows_failure
+from vcrt.calls.log_lifting import run_trace
 from vcrt.errors import MalformedInputError
 
 CALLS = [

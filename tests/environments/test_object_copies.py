@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from vcrt.environments.object_copies import copied
-from vcrt.environments.object_states import canonical_objects
+from vcrt.environments.states.object_copies import copied
+from vcrt.environments.states.object_states import canonical_objects
 
 
 class Node:

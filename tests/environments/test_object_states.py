@@ -28,8 +28,8 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
-from vcrt.environments.object_copies import copied
-from vcrt.environments.object_states import canonical_objects, first_difference, form_of
+from vcrt.environments.states.object_copies import copied
+from vcrt.environments.states.object_states import canonical_objects, first_difference, form_of
 from vcrt.errors import MalformedInputError
 
 

@@ -12,13 +12,13 @@ from importlib import import_module
 import pytest
 
 from vcrt.api.logs import lift_log
-from vcrt.certification.log_lifting import run_trace
-from vcrt.certification.shards import replays_of
+from vcrt.calls.log_lifting import run_trace
+from vcrt.calls.log_traces import Trace
 from vcrt.environments.guarding import make_guarded
-from vcrt.environments.log_traces import Trace
 from vcrt.environments.registry import FromFile
 from vcrt.environments.tool_calls import Call
 from vcrt.errors import MalformedInputError, VcrtError
+from vcrt.replay.shards import replays_of
 
 #: A class for each place: ``put`` changes it.
 ENVIRONMENTS = """
@@ -296,7 +296,7 @@ def test_a_thread_that_runs_on_is_named_with_its_call(ran):
 
 
 def test_looks_that_take_most_of_the_time_are_warned_of_and_go_on(ran, monkeypatch):
-    monkeypatch.setattr("vcrt.environments.outside_states._SLOW_S", 0.0)
+    monkeypatch.setattr("vcrt.environments.states.outside_states._SLOW_S", 0.0)
     monkeypatch.setitem(globals(), "ENVIRONMENTS", ENVIRONMENTS + SLOW)
     with (
         pytest.warns(RuntimeWarning, match=r"most of it for global attic_of_tests\.TOWN") as told,

@@ -9,10 +9,8 @@ from itertools import permutations
 import pytest
 
 from graph_environment import Graphs, episode
-from vcrt.certification.certificates import directed
-from vcrt.certification.config import sampled
-from vcrt.certification.episodes import SEVERAL_PRESET, CertifiedEpisode, certify_episode
-from vcrt.certification.replay import replay_exhaustively
+from vcrt.certificates.certificates import directed
+from vcrt.certificates.episodes import SEVERAL_PRESET, CertifiedEpisode, certify_episode
 from vcrt.datasets.freezing import make_dataset
 from vcrt.environments.posets import SHAPES, below_of, linear_order, shape_of
 from vcrt.environments.registry import load_environment
@@ -20,6 +18,8 @@ from vcrt.environments.relation_search import lattice_relations, relations_of
 from vcrt.hashing import json_digest
 from vcrt.orders import linear_extensions, transitive_closure, transitive_reduction
 from vcrt.randomness import generator
+from vcrt.replay.config import sampled
+from vcrt.replay.replay import replay_exhaustively
 
 #: Schema, how many seeds are certified here, and the shapes that it never has.
 RARE = {"sink", "crossing", "diamond"}

@@ -9,13 +9,13 @@ from itertools import permutations
 import pytest
 
 from long_graphs import LongGraphs, graph_episode
-from vcrt.certification.lattice_replay import replay_lattices
-from vcrt.certification.validation import certifies
 from vcrt.environments.conformance import sequences, validate
 from vcrt.environments.contract import Replay, Schema
 from vcrt.environments.cross_checks import replays_to_check, sampled_replays
 from vcrt.hashing import canonical_json
 from vcrt.orders import all_orders, swap_adjacent
+from vcrt.replay.lattice_replay import replay_lattices
+from vcrt.replay.validation import certifies
 
 
 def test_few_operations_have_every_sequence() -> None:

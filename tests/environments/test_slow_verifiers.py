@@ -23,16 +23,8 @@ import toy_environment as toy
 import vcrt
 from long_graphs import LongGraphs
 from terminals import in_a_terminal
-from vcrt.certification import run
-from vcrt.certification.config import SHARD_SIZE, sampled, shard_size
-from vcrt.certification.episodes import CertifiedEpisode, Exclusion
-from vcrt.certification.evidence import SecondReplay
-from vcrt.certification.lattice_replay import replay_lattices, replay_merged
-from vcrt.certification.pairs import report_orders
-from vcrt.certification.replay import replay_exhaustively
-from vcrt.certification.run import certify
-from vcrt.certification.shards import replay_first
-from vcrt.certification.validation import look_at, rehearsed_calls
+from vcrt.certificates.episodes import CertifiedEpisode, Exclusion
+from vcrt.certificates.pairs import report_orders
 from vcrt.environments.conformance import validate
 from vcrt.environments.conformance_checks import CHECKS
 from vcrt.environments.contract import Accepted, Rejected
@@ -40,6 +32,14 @@ from vcrt.environments.guarding import guarded
 from vcrt.environments.isolation import describe
 from vcrt.errors import MalformedInputError
 from vcrt.progress import Calls, observing
+from vcrt.replay import run
+from vcrt.replay.config import SHARD_SIZE, sampled, shard_size
+from vcrt.replay.evidence import SecondReplay
+from vcrt.replay.lattice_replay import replay_lattices, replay_merged
+from vcrt.replay.replay import replay_exhaustively
+from vcrt.replay.run import certify
+from vcrt.replay.shards import replay_first
+from vcrt.replay.validation import look_at, rehearsed_calls
 
 VCRT = [sys.executable, "-m", "vcrt"]
 SLOW = """

@@ -9,13 +9,13 @@ import pytest
 
 import vcrt
 from cells import Cells, legal_by_hand
-from vcrt.certification.completions import look_again, look_first
 from vcrt.environments import written_episodes
 from vcrt.environments.contract import Episode, Operation, Provenance
 from vcrt.environments.written import episode_of, failure_of
 from vcrt.environments.written_episodes import WrittenEpisodes, written_task, written_tasks
 from vcrt.errors import MalformedInputError
 from vcrt.randomness import generator
+from vcrt.replay.completions import look_again, look_first
 
 
 def judged(factory, task, completion):

@@ -17,7 +17,10 @@ ENVIRONMENTS = {
 PACKAGES = {path.name: path for path in (SOURCE, TRAIN, *ENVIRONMENTS.values())}
 #: The folders of the engine and of training, from left to right.
 FLOWS = {
-    "vcrt": ("environments", "certification", "records", "datasets", "words", "api", "cli"),
+    "vcrt": (
+        *("environments", "certificates", "replay", "records", "calls"),
+        *("datasets", "words", "api", "cli"),
+    ),
     "vcrt_train": (
         "policy",
         "objective",
@@ -52,20 +55,8 @@ TOPS = {"__init__", "__main__", "diagnosis"}
 #: Pure rooms: functions on values and arrays, without files, processes or clocks.
 PURE = (
     SOURCE / "orders.py",
-    *(
-        SOURCE / "certification" / name
-        for name in (
-            "annotations.py",
-            "certificates.py",
-            "conditions.py",
-            "lattice.py",
-            "long_episodes.py",
-            "pairs.py",
-            "proportions.py",
-            "replay_tree.py",
-            "sampling.py",
-        )
-    ),
+    SOURCE / "certificates",
+    *(SOURCE / "calls" / f"{name}.py" for name in ("annotations", "conditions", "proportions")),
     *(
         TRAIN / name
         for name in (

@@ -15,10 +15,10 @@ import crash_trials  # noqa: E402
 import fault_injection  # noqa: E402
 
 from crash_targets import TEXT, append_one, publish_one  # noqa: E402
-from vcrt.certification.store import IDENTITY, LOCK, refuse_foreign, remove_store  # noqa: E402
 from vcrt.errors import DatasetError, RunError  # noqa: E402
 from vcrt.records import ledger as ledgers  # noqa: E402
 from vcrt.records.ledger import Ledger  # noqa: E402
+from vcrt.replay.store import IDENTITY, LOCK, refuse_foreign, remove_store  # noqa: E402
 from vcrt.storage import alone_in, publish_directory, write_file  # noqa: E402
 
 REASON = fault_injection.why_not()
@@ -201,7 +201,7 @@ def test_a_stores_identity_goes_last(tmp_path, monkeypatch):
     def stop(path):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("vcrt.certification.store.shutil.rmtree", stop)
+    monkeypatch.setattr("vcrt.replay.store.shutil.rmtree", stop)
     with pytest.raises(KeyboardInterrupt):
         remove_store(tmp_path)
     assert (tmp_path / IDENTITY).exists()

@@ -29,7 +29,7 @@ from documentation import (
     references,
     text_of,
 )
-from vcrt.certification.certificates import ExclusionKind
+from vcrt.certificates.certificates import ExclusionKind
 from vcrt.cli.commands import in_the_shell
 from vcrt_train.config import ObjectiveConfig
 from vcrt_train.config_files import load_config, settings_names

@@ -20,8 +20,6 @@ import toy_environment as toy
 from configs import config
 from language_models import save_model
 from training_fixtures import tiny_model
-from vcrt.certification.config import sampled
-from vcrt.certification.evidence import FirstReplay, SecondReplay
 from vcrt.datasets.freezing import make_dataset
 from vcrt.documents import is_plain_name, strict_json
 from vcrt.environments.contract import Episode, Operation, Provenance
@@ -40,6 +38,8 @@ from vcrt.records.dataset import open_dataset, read_audit
 from vcrt.records.ledger import Ledger
 from vcrt.records.manifest import Manifest
 from vcrt.records.policy_view import record_from_json, record_of_json
+from vcrt.replay.config import sampled
+from vcrt.replay.evidence import FirstReplay, SecondReplay
 from vcrt_lean.program import read_program
 from vcrt_proofwriter import files
 from vcrt_proofwriter.files import Refused, read_rows

@@ -12,9 +12,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import toy_environment as toy
-from vcrt.certification.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
-from vcrt.certification.replay import replay_exhaustively
-from vcrt.certification.replay_tree import EpisodeReplays
+from vcrt.certificates.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
+from vcrt.certificates.replay_tree import EpisodeReplays
 from vcrt.datasets.examination import examine, verify_certificate
 from vcrt.environments.contract import CrossCheck, Rejected
 from vcrt.environments.registry import load_environment
@@ -27,6 +26,7 @@ from vcrt.records.certificate import (
     first_difference,
     read_certificate,
 )
+from vcrt.replay.replay import replay_exhaustively
 
 TOY = {"toy": toy.ToyEnvironment}
 

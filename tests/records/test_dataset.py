@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import toy_environment as toy
-from vcrt.certification.config import sampled
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import freeze, make_dataset
 from vcrt.errors import DatasetError, VcrtError
@@ -30,6 +29,7 @@ from vcrt.records.policy_view import render
 from vcrt.records.rows import read_rows, write_rows
 from vcrt.records.sealing.integrity import require_integrity
 from vcrt.records.sealing.seal import seal_dataset, verify_seal
+from vcrt.replay.config import sampled
 
 CONFIG = sampled({"toy": ("needs", "overwrite")}, 4, seed=7)
 TOY = {"toy": toy.ToyEnvironment}

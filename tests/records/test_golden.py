@@ -17,8 +17,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from vcrt.certification.config import sampled, select_schemas
 from vcrt.datasets.freezing import make_dataset
+from vcrt.replay.config import sampled, select_schemas
 
 GOLDEN = Path(__file__).parents[1] / "support" / "golden.json"
 #: Episodes of each schema: quick enough for every test run, for every run of CI, and the paper's.

@@ -14,12 +14,8 @@ from explorer_support import without_processes
 from long_datasets import FACTORIES, made
 from vcrt.api.certifying import certify
 from vcrt.api.datasets import show
-from vcrt.certification.config import given
-from vcrt.certification.episodes import PRESETS, Preset, preset_named
-from vcrt.certification.evidence import Evidence, replays_for_second_opinions
-from vcrt.certification.lattice_replay import replay_lattices
-from vcrt.certification.replay_tree import ReplayTree, tree_from_json
-from vcrt.certification.shards import certify_again
+from vcrt.certificates.episodes import PRESETS, Preset, preset_named
+from vcrt.certificates.replay_tree import ReplayTree, tree_from_json
 from vcrt.cli.certificate_view import say_shown
 from vcrt.cli.certify import print_counts
 from vcrt.cli.verify import check_lines
@@ -35,6 +31,10 @@ from vcrt.records.policy_view import LARGE_POOL
 from vcrt.records.record_form import PLAIN_FORM
 from vcrt.records.sealing.integrity import require_integrity
 from vcrt.records.supervision import PosetRecord
+from vcrt.replay.config import given
+from vcrt.replay.evidence import Evidence, replays_for_second_opinions
+from vcrt.replay.lattice_replay import replay_lattices
+from vcrt.replay.shards import certify_again
 from vcrt.words.certificate_words import relation_lines
 from vcrt.words.evidence_words import evidence_sentences, is_sampled
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from language_models import byte_level_tokenizer
-from vcrt.certification.certificates import OperationRelation
+from vcrt.certificates.certificates import OperationRelation
 from vcrt.errors import BackboneError, MalformedInputError, TooLargeError
 from vcrt.randomness import generator
 from vcrt.records.policy_view import (

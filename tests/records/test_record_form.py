@@ -16,9 +16,8 @@ import toy_environment as toy
 from anonymity_support import made_episode
 from graph_environment import SEVERAL, SeveralGraphs, episode
 from preset_outcomes import outcome
-from vcrt.certification.certificates import OperationRelation
-from vcrt.certification.config import sampled
-from vcrt.certification.episodes import SEVERAL_PRESET
+from vcrt.certificates.certificates import OperationRelation
+from vcrt.certificates.episodes import SEVERAL_PRESET
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import DatasetError, MalformedInputError
@@ -34,6 +33,7 @@ from vcrt.records.policy_view import (
     render,
 )
 from vcrt.records.record_form import PLAIN_FORM, RecordForm
+from vcrt.replay.config import sampled
 from vcrt_research.anonymity.material import ProbedRecord, read_probed_records
 from vcrt_research.anonymity.views import prompt_words, row_words
 

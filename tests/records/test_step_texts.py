@@ -12,9 +12,7 @@ import pytest
 
 import toy_environment as toy
 import vcrt
-from vcrt.certification.config import sampled
-from vcrt.certification.episodes import preset_named
-from vcrt.certification.shards import certify_again
+from vcrt.certificates.episodes import preset_named
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.environments.contract import Environment, Footprint
@@ -38,6 +36,8 @@ from vcrt.records.policy_view import (
     render,
 )
 from vcrt.records.record_form import RecordForm
+from vcrt.replay.config import sampled
+from vcrt.replay.shards import certify_again
 from vcrt_research.anonymity.material import read_probed_records
 from vcrt_train.report.task import native_words
 

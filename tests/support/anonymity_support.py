@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from vcrt.certification.certificates import OperationRelation
-from vcrt.certification.episodes import CertifiedEpisode
-from vcrt.certification.replay_tree import EpisodeReplays, ReplayTree
+from vcrt.certificates.certificates import OperationRelation
+from vcrt.certificates.episodes import CertifiedEpisode
+from vcrt.certificates.replay_tree import EpisodeReplays, ReplayTree
 from vcrt.environments.contract import Episode, Operation, Provenance, Versions
 from vcrt.orders import all_orders
 from vcrt.randomness import generator

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from itertools import permutations
 
-from vcrt.certification.episodes import ANY_PRESET, certify_episode
-from vcrt.certification.replay import replay_exhaustively
+from vcrt.certificates.episodes import ANY_PRESET, certify_episode
 from vcrt.environments.contract import (
     Accepted,
     Episode,
@@ -18,6 +17,7 @@ from vcrt.environments.contract import (
     Versions,
 )
 from vcrt.randomness import generator
+from vcrt.replay.replay import replay_exhaustively
 
 VERSIONS = Versions(environment="cells", adapter="1", canonicalizer="1", verifier="cells 1")
 

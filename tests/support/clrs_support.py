@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vcrt.certification.episodes import (
+from vcrt.certificates.episodes import (
     PAPER_PRESET,
     CertifiedEpisode,
     Exclusion,
     Preset,
     certify_episode,
 )
-from vcrt.certification.replay import replay_exhaustively
 from vcrt.environments.contract import Accepted, CrossCheck, Episode, Replay, ReplayRequest
+from vcrt.replay.replay import replay_exhaustively
 from vcrt_clrs.environment import ALGORITHMS, ClrsEnvironment
 from vcrt_clrs.trace import Instance, Trace, genuine_trace
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from vcrt.certification.config import sampled
+from vcrt.replay.config import sampled
 
 CONFIG = sampled({"clrs": ("bellman_ford",), "proofwriter": ("naf_sweep",)}, 25, seed=5)

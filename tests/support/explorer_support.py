@@ -13,13 +13,13 @@ import graph_environment as graphs
 from one_process import at_once
 from report_support import EVIL
 from toy_environment import ToyEnvironment
-from vcrt.certification import run, shards
-from vcrt.certification.config import sampled
-from vcrt.certification.episodes import SEVERAL_PRESET, Preset
+from vcrt.certificates.episodes import SEVERAL_PRESET, Preset
 from vcrt.datasets import agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.environments import isolation
 from vcrt.environments.contract import Episode, Operation, Provenance, Rejected, Schema
+from vcrt.replay import run, shards
+from vcrt.replay.config import sampled
 from vcrt_train.protocol import evaluation, planned_training
 
 #: Ends a script element, begins another, and turns the line around.

@@ -8,10 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from lean_attacks import Attack
-from vcrt.certification.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
-from vcrt.certification.evidence import evidence_from_json
-from vcrt.certification.replay import replay_to_json
-from vcrt.certification.shards import evidence_again
+from vcrt.certificates.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
 from vcrt.datasets import examination
 from vcrt.datasets.examination import examine, verify_certificate
 from vcrt.environments.contract import (
@@ -26,6 +23,9 @@ from vcrt.errors import DatasetError, MalformedInputError, UnknownNameError, Ver
 from vcrt.hashing import Json, json_digest
 from vcrt.processes import in_fresh_processes
 from vcrt.records.certificate import certificate_document
+from vcrt.replay.evidence import evidence_from_json
+from vcrt.replay.replay import replay_to_json
+from vcrt.replay.shards import evidence_again
 from vcrt_lean.environment import LeanEnvironment
 from vcrt_lean.grammar import Step
 from vcrt_lean.inprocess import Elaborators, judge_shared

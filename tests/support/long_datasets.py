@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import poset_environment as posets
 from explorer_support import without_processes
-from vcrt.certification.config import given
-from vcrt.certification.episodes import PRESETS
+from vcrt.certificates.episodes import PRESETS
 from vcrt.datasets.freezing import make_dataset
+from vcrt.replay.config import given
 
 FACTORIES = {"posets": posets.Posets}
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from graph_environment import Graphs
-from vcrt.certification.episodes import (
+from vcrt.certificates.episodes import (
     SEVERAL_PRESET,
     certify_episode,
 )
-from vcrt.certification.replay import replay_exhaustively
+from vcrt.replay.replay import replay_exhaustively
 
 
 def outcome(made, preset=SEVERAL_PRESET):

@@ -25,11 +25,11 @@ from alias_environments import FewEpisodes, SameEpisodes, SameVersions
 from configs import config
 from language_models import save_model
 from one_process import in_this_process
-from vcrt.certification.config import sampled
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import VcrtError
 from vcrt.hashing import json_digest
+from vcrt.replay.config import sampled
 from vcrt_clrs.environment import ClrsEnvironment
 from vcrt_proofwriter.environment import ProofWriterEnvironment
 from vcrt_train.api.models import export_model

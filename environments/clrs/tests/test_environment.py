@@ -25,7 +25,7 @@ from clrs_support import (
     state_after,
     trace_of,
 )
-from vcrt.certification.episodes import Preset
+from vcrt.certificates.episodes import Preset
 from vcrt.environments.contract import (
     Accepted,
     Operation,

@@ -16,7 +16,7 @@ from clrs_support import (
     state_after,
     trace_of,
 )
-from vcrt.certification.episodes import CertifiedEpisode
+from vcrt.certificates.episodes import CertifiedEpisode
 from vcrt.environments.contract import Accepted
 from vcrt.errors import UnknownNameError
 from vcrt_clrs.environment import ALGORITHMS

@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-from vcrt.certification.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
-from vcrt.certification.replay import replay_exhaustively
+from vcrt.certificates.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
 from vcrt.environments.contract import Episode
 from vcrt.hashing import canonical_json
+from vcrt.replay.replay import replay_exhaustively
 from vcrt_lean.environment import LeanEnvironment
 from vcrt_lean.schemas import SCHEMAS, sample_episode
 from vcrt_lean.terms import MAX_CONSTRUCTORS

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 import lean_recording
-from vcrt.certification.lattice_replay import replay_merged
-from vcrt.certification.replay import replay_exhaustively
-from vcrt.certification.replay_tree import EpisodeReplays
+from vcrt.certificates.replay_tree import EpisodeReplays
 from vcrt.environments.contract import ReplayRequest
 from vcrt.errors import MalformedInputError, UnavailableError, VerifierFailure
 from vcrt.hashing import sha256_hex
+from vcrt.replay.lattice_replay import replay_merged
+from vcrt.replay.replay import replay_exhaustively
 from vcrt_lean.lift import lift_lean_project, lift_project_file
 from vcrt_lean.project import DriverSession, Limits, Project
 from vcrt_lean.project_environment import LeanProjectEnvironment, check

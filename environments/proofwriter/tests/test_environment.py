@@ -9,8 +9,7 @@ from itertools import permutations
 import pytest
 
 from proofwriter_support import rule, theory
-from vcrt.certification.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
-from vcrt.certification.replay import replay_exhaustively
+from vcrt.certificates.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
 from vcrt.environments.contract import (
     Accepted,
     Environment,
@@ -23,6 +22,7 @@ from vcrt.environments.contract import (
 )
 from vcrt.errors import MalformedInputError, UnknownNameError
 from vcrt.hashing import canonical_json
+from vcrt.replay.replay import replay_exhaustively
 from vcrt_proofwriter import engine, operations
 from vcrt_proofwriter.clingo_engine import clingo_answers
 from vcrt_proofwriter.environment import CACHE_SIZE, ProofWriterEnvironment

@@ -8,9 +8,9 @@ from itertools import combinations, islice
 import pytest
 
 from proofwriter_support import data_file
-from vcrt.certification.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
-from vcrt.certification.replay import replay_exhaustively
+from vcrt.certificates.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
 from vcrt.environments.contract import Provenance
+from vcrt.replay.replay import replay_exhaustively
 from vcrt_proofwriter import lift
 from vcrt_proofwriter.english import theory_text
 from vcrt_proofwriter.environment import ProofWriterEnvironment

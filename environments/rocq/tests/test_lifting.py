@@ -10,8 +10,8 @@ import pytest
 from command_line import refused as refused_command
 from command_line import run
 from rocq_support import needs_rocq
-from vcrt.certification.lattice_replay import replay_merged
 from vcrt.errors import MalformedInputError
+from vcrt.replay.lattice_replay import replay_merged
 from vcrt_rocq.environment import RocqEnvironment
 from vcrt_rocq.lift import lift_file
 from vcrt_rocq.lift import lift_rocq_file as lift_rocq

@@ -10,12 +10,12 @@ from dataclasses import replace
 import pytest
 from vcrt_sqlite.environment import SqliteChanges
 
-from vcrt.certification.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
-from vcrt.certification.replay import replay_exhaustively
+from vcrt.certificates.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
 from vcrt.environments.conformance import validate
 from vcrt.environments.contract import Operation, ReplayRequest
 from vcrt.environments.registry import load_environment
 from vcrt.errors import MalformedInputError, UnknownNameError
+from vcrt.replay.replay import replay_exhaustively
 
 SQLITE = SqliteChanges()
 SEEDS = range(50)

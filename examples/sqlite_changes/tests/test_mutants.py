@@ -5,9 +5,9 @@ from __future__ import annotations
 import mutants
 import pytest
 
-from vcrt.certification.episodes import PAPER_PRESET, Exclusion, certify_episode
-from vcrt.certification.replay import replay_exhaustively
+from vcrt.certificates.episodes import PAPER_PRESET, Exclusion, certify_episode
 from vcrt.environments.conformance import validate
+from vcrt.replay.replay import replay_exhaustively
 
 
 def exclusions(environment, seeds=range(2)):

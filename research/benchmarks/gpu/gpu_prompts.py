@@ -22,9 +22,9 @@ OPERATIONS = 4
 def certified_items(count: int, vocabulary: int) -> list[EncodedItem]:
     """Records of CLRS, certified now, as text for a tokenizer made on the spot."""
     # A machine lent for its GPU may not have what environments need.
-    from vcrt.certification.config import sampled, select_schemas
     from vcrt.datasets.freezing import make_dataset
     from vcrt.records.dataset import load_items
+    from vcrt.replay.config import sampled, select_schemas
 
     form = TextForm(tokenizer=byte_level_tokenizer(), style="plain")
     encode = TextEncoder(

@@ -29,13 +29,13 @@ import numpy as np
 from at_length_measures import legal_mass_and_entropy
 
 import vcrt
-from vcrt.certification.config import sampled, select_schemas
-from vcrt.certification.episodes import preset_named
+from vcrt.certificates.episodes import preset_named
 from vcrt.processes import in_fresh_processes, num_jobs
 from vcrt.randomness import derive_seed, generator
 from vcrt.records.dataset import load_items, open_dataset, require_agreement
 from vcrt.records.manifest import AGREEMENT
 from vcrt.records.record_form import RecordForm
+from vcrt.replay.config import sampled, select_schemas
 from vcrt.storage import write_file
 from vcrt_train.config import EMBEDDED_LONG_NAME, RunConfig
 from vcrt_train.policy.backbone import load_backbone

@@ -23,12 +23,12 @@ from pathlib import Path
 from statistics import median
 
 import vcrt
-from vcrt.certification.config import select_schemas
-from vcrt.certification.lattice import Lattice
-from vcrt.certification.lattice_replay import replay_merged
-from vcrt.certification.replay import replay_exhaustively
+from vcrt.certificates.lattice import Lattice
 from vcrt.environments.contract import BatchEnvironment
 from vcrt.environments.registry import load_environment
+from vcrt.replay.config import select_schemas
+from vcrt.replay.lattice_replay import replay_merged
+from vcrt.replay.replay import replay_exhaustively
 
 #: Episodes in one turn, of environments that answer in batches and of those that answer step by step.
 BATCH_TURN, STEP_TURN = 10, 20

@@ -1,7 +1,7 @@
 """CPU time of the CLRS environment, as JSON: exhaustive replay, sampling and cross-checks, by schema, on one core.
 
 Each figure is the median of the repetitions of ``time.process_time``, with the best and the worst beside it. Replay
-counts everything that :func:`vcrt.certification.replay.replay_exhaustively` does, the reading of the episodes included.
+counts everything that :func:`vcrt.replay.replay.replay_exhaustively` does, the reading of the episodes included.
 
     python research/benchmarks/speed/clrs_replay.py --episodes 500 --repeat 9
 """
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-from vcrt.certification.replay import replay_exhaustively
+from vcrt.replay.replay import replay_exhaustively
 from vcrt_clrs.environment import ClrsEnvironment
 
 

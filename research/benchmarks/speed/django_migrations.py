@@ -18,10 +18,10 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from vcrt.certification.lattice import Lattice
-from vcrt.certification.lattice_replay import replay_merged
-from vcrt.certification.pairs import report_orders
+from vcrt.certificates.lattice import Lattice
+from vcrt.certificates.pairs import report_orders
 from vcrt.errors import VcrtError
+from vcrt.replay.lattice_replay import replay_merged
 from vcrt_django.lifting import DjangoProject
 from vcrt_django.toolchain import server_url
 

@@ -27,12 +27,12 @@ from statistics import median
 from certify import commit, cpu_seconds
 
 import vcrt
-from vcrt.certification.episodes import CertifiedEpisode, Preset, certify_episode
-from vcrt.certification.lattice_replay import replay_lattices
-from vcrt.certification.replay import replay_exhaustively
+from vcrt.certificates.episodes import CertifiedEpisode, Preset, certify_episode
 from vcrt.environments.contract import StepEnvironment
 from vcrt.environments.registry import load_environment
 from vcrt.limits import MAX_COMPLETE
+from vcrt.replay.lattice_replay import replay_lattices
+from vcrt.replay.replay import replay_exhaustively
 
 MAX_EXHAUSTIVE = 7
 SYNTHETIC = (5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 32, 48, 64)

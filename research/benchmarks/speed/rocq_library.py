@@ -17,8 +17,8 @@ from collections import Counter
 from pathlib import Path
 
 import vcrt_rocq
-from vcrt.certification.lifted_files import FileLift
 from vcrt.errors import MalformedInputError
+from vcrt.replay.lifted_files import FileLift
 from vcrt_rocq.toolchain import find_toolchain
 
 RESULTS = Path(__file__).parents[1] / "results" / "rocq_library.json"

@@ -20,11 +20,11 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "examples"))
 import git_commands
 
 from vcrt import Accepted, Rejected
-from vcrt.certification.replay import replay_exhaustively
-from vcrt.certification.validation import rehearsed_calls
 from vcrt.environments.contract import StepEnvironment
 from vcrt.environments.guarding import guarded
 from vcrt.progress import Calls, observing
+from vcrt.replay.replay import replay_exhaustively
+from vcrt.replay.validation import rehearsed_calls
 
 RUNS = Calls()
 

@@ -18,12 +18,12 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from vcrt.certification.config import given
-from vcrt.certification.episodes import ANY_PRESET
-from vcrt.certification.run import certify
+from vcrt.certificates.episodes import ANY_PRESET
 from vcrt.environments.contract import Provenance
-from vcrt.environments.object_states import canonical_objects
+from vcrt.environments.states.object_states import canonical_objects
 from vcrt.environments.tool_calls import CallRefused, episode_of_calls, operations_of, output_text
+from vcrt.replay.config import given
+from vcrt.replay.run import certify
 from vcrt_toolbench.agentdojo.environment import AgentDojoEnvironment
 from vcrt_toolbench.bfcl import environment as bfcl
 

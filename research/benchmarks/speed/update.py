@@ -42,10 +42,10 @@ from trl import GRPOConfig, GRPOTrainer
 import vcrt
 import vcrt_train.training.run
 import vcrt_train.training.update
-from vcrt.certification.config import sampled, select_schemas
 from vcrt.datasets.freezing import make_dataset
 from vcrt.orders import all_orders
 from vcrt.records.dataset import load_items
+from vcrt.replay.config import sampled, select_schemas
 from vcrt_train.config import EMBEDDED_LEARNING_RATE, RunConfig, SamplingConfig, ScheduleConfig
 from vcrt_train.policy.backbone import blank_model, load_backbone
 from vcrt_train.policy.scoring import score_orders

@@ -20,8 +20,6 @@ from typing import Any
 from canary_planting import planted
 from parts import part_parser, write_figures
 
-from vcrt.certification.config import sampled
-from vcrt.certification.shards import EnvironmentFactory
 from vcrt.datasets.agreement import DisagreementError, verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.environments.contract import Environment, Episode, Replay, ReplayRequest, Versions
@@ -29,6 +27,8 @@ from vcrt.environments.registry import load_environment
 from vcrt.errors import DatasetError, UncertifiableError
 from vcrt.hashing import json_digest
 from vcrt.records.dataset import Dataset, load_items, require_agreement
+from vcrt.replay.config import sampled
+from vcrt.replay.shards import EnvironmentFactory
 
 SCHEMAS: Mapping[str, tuple[str, ...]] = {
     "proofwriter": ("attribute_chain", "binding_sweep"),

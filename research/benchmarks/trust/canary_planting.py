@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from vcrt.certification.certificates import directed
-from vcrt.certification.episodes import CertifiedEpisode, Exclusion, certify_episode
-from vcrt.certification.replay_tree import EpisodeReplays
+from vcrt.certificates.certificates import directed
+from vcrt.certificates.episodes import CertifiedEpisode, Exclusion, certify_episode
+from vcrt.certificates.replay_tree import EpisodeReplays
 from vcrt.environments.contract import Rejected, Replay
 from vcrt.hashing import canonical_json, file_digest, json_digest, sha256_hex
 from vcrt.orders import Order

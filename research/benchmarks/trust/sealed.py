@@ -27,7 +27,6 @@ from securesystemslib.signer import Signature  # noqa: E402
 
 import tampering  # noqa: E402
 import toy_environment  # noqa: E402
-from vcrt.certification.config import sampled  # noqa: E402
 from vcrt.datasets.agreement import verify_agreement  # noqa: E402
 from vcrt.datasets.freezing import make_dataset  # noqa: E402
 from vcrt.errors import RunError, SignatureError  # noqa: E402
@@ -39,6 +38,7 @@ from vcrt.records.sealing.envelopes import (  # noqa: E402
 )
 from vcrt.records.sealing.integrity import examine_integrity  # noqa: E402
 from vcrt.records.sealing.seal import seal_dataset  # noqa: E402
+from vcrt.replay.config import sampled  # noqa: E402
 
 NOT_COVERED = [
     "Somebody who alters the evidence and makes manifest, leaves and an unsigned seal anew: only another root hash, a "

@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "speed"))
 from paper_scale import resident_mb
 from parts import part_parser, write_figures
 
-from vcrt.certification.replay import replay_exhaustively
 from vcrt.environments.registry import load_environment
+from vcrt.replay.replay import replay_exhaustively
 
 MINUTES = {"short": 0.4, "long": 30.0}
 HOURS = 48

@@ -48,12 +48,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
 
 from gpu_results import commit, machine, versions
 
-from vcrt.certification.completion_judge import CompletionJudge
 from vcrt.environments.contract import Environment, Episode, ReplayRequest
 from vcrt.environments.registry import load_environment
 from vcrt.environments.written_episodes import WrittenEpisodes, written_task
 from vcrt.hashing import json_digest
 from vcrt.randomness import derive_seed, generator
+from vcrt.replay.completion_judge import CompletionJudge
 from vcrt_proofwriter.written_proofs import WrittenProofs, proof_task
 from vcrt_train.config import RunConfig
 from vcrt_train.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer

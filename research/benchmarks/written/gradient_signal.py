@@ -44,9 +44,9 @@ from group_gradients import ESTIMATORS, Group, Sample, Spread, spread_of, surrog
 from peft import set_peft_model_state_dict
 from safetensors.torch import load_file
 
-from vcrt.certification.completion_judge import CompletionJudge
 from vcrt.orders import all_orders
 from vcrt.randomness import derive_seed, generator
+from vcrt.replay.completion_judge import CompletionJudge
 from vcrt_train.config import RunConfig
 from vcrt_train.policy.reference import fetched_folder, instructions, number_format
 from vcrt_train.policy.text_scoring import score_texts

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from vcrt.api.certifying import Environments, as_dataset
-from vcrt.certification.shards import factory_of
 from vcrt.environments.isolation import ask
 from vcrt.errors import RunError, VcrtError
 from vcrt.limits import MAX_DRAWN
 from vcrt.progress import SILENT, Progress
 from vcrt.records.dataset import Dataset
+from vcrt.replay.shards import factory_of
 from vcrt_research.asking import yes_shares
 from vcrt_research.relation_predictors import (
     by_answers,

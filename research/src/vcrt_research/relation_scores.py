@@ -16,7 +16,7 @@ from math import comb
 import numpy as np
 import numpy.typing as npt
 
-from vcrt.certification.certificates import RelationType
+from vcrt.certificates.certificates import RelationType
 from vcrt.environments.contract import Episode
 from vcrt.randomness import generator
 from vcrt.records.anonymise import anonymise

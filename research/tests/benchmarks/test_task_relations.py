@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from tiny_models import tiny_model
-from vcrt.certification.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
-from vcrt.certification.replay import replay_exhaustively
+from vcrt.certificates.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
 from vcrt.environments.registry import load_environment
 from vcrt.environments.written_episodes import written_task
 from vcrt.randomness import generator
+from vcrt.replay.replay import replay_exhaustively
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "written"))
 

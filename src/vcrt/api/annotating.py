@@ -8,12 +8,11 @@ from functools import partial
 from pathlib import Path
 
 from vcrt.api.logs import LiftedLog, lift_log
-from vcrt.certification.annotations import Annotations, Evidence
-from vcrt.certification.certificates import UncertifiedError
-from vcrt.certification.episodes import Exclusion
-from vcrt.certification.probes import probe, require_not_told_apart
-from vcrt.certification.replay_tree import EpisodeReplays
-from vcrt.certification.shards import EnvironmentFactory, replays_of
+from vcrt.calls.annotations import Annotations, Evidence
+from vcrt.certificates.certificates import UncertifiedError
+from vcrt.certificates.episodes import Exclusion
+from vcrt.certificates.probes import probe, require_not_told_apart
+from vcrt.certificates.replay_tree import EpisodeReplays
 from vcrt.environments.contract import Environment, Schema, schema_named
 from vcrt.environments.guarding import make_guarded
 from vcrt.environments.isolation import ask
@@ -25,6 +24,7 @@ from vcrt.processes import in_fresh_processes, num_jobs
 from vcrt.progress import SILENT, Progress
 from vcrt.records.audit import certified_from_row
 from vcrt.records.dataset import Dataset, open_dataset, read_audit
+from vcrt.replay.shards import EnvironmentFactory, replays_of
 
 #: How many sampled episodes a process replays at a time.
 _AT_A_TIME = 5

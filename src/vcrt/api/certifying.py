@@ -6,12 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from vcrt.certification.completion_judge import MAX_STEPS, CompletionJudge
-from vcrt.certification.completions import Judgement
-from vcrt.certification.config import sampled as sampled_series
-from vcrt.certification.config import select_schemas
-from vcrt.certification.episodes import CertifiedEpisode, Exclusion, preset_named
-from vcrt.certification.shards import EnvironmentFactory, factory_of
+from vcrt.certificates.episodes import CertifiedEpisode, Exclusion, preset_named
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.examination import CertificateCheck, examine
 from vcrt.datasets.examination import verify_certificate as check_certificate
@@ -31,6 +26,11 @@ from vcrt.records.policy_view import MAX_DISTRACTORS
 from vcrt.records.record_form import Commutations, Pool, RecordForm, Relations, View, usual_form
 from vcrt.records.sealing.seal import Included, Signers, VerifiedSeal, check_proof, check_signatures
 from vcrt.records.sealing.seal import verify_seal as check_seal
+from vcrt.replay.completion_judge import MAX_STEPS, CompletionJudge
+from vcrt.replay.completions import Judgement
+from vcrt.replay.config import sampled as sampled_series
+from vcrt.replay.config import select_schemas
+from vcrt.replay.shards import EnvironmentFactory, factory_of
 
 #: Environments that are not registered, by name: the class, or whatever makes one.
 Environments = Mapping[str, EnvironmentFactory]

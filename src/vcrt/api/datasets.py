@@ -9,8 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from vcrt.api.certifying import Environments, as_dataset, factories_of, path_or_none, place_of
-from vcrt.certification.episodes import preset_named
-from vcrt.certification.shards import EnvironmentFactory, factory_of
+from vcrt.certificates.episodes import preset_named
 from vcrt.datasets.examination import Describe, Examined, description_of, examine, from_certified
 from vcrt.environments.isolation import ask, describe
 from vcrt.errors import DatasetError, UnknownNameError, VcrtError
@@ -21,6 +20,7 @@ from vcrt.records.certificate import read_certificate
 from vcrt.records.dataset import Dataset, read_audit
 from vcrt.records.manifest import LEAVES, SEAL
 from vcrt.records.sealing.seal import Signers, check_signatures, make_proof, seal_dataset
+from vcrt.replay.shards import EnvironmentFactory, factory_of
 from vcrt.storage import require_new
 
 _EPISODE = re.compile(r"([^/]+)/([^/]+)/([0-9]{1,19})")

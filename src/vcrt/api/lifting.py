@@ -2,7 +2,7 @@
 
 A lifter is a package's function (entry-point group ``vcrt.lifters``, :mod:`vcrt.plugins`). Theories and windows of four
 steps are certified like sampled episodes, each order replayed by itself. For theorems and other windows, merged replay
-(:mod:`vcrt.certification.lattice_replay`) asks once for all orders that reach equal states by the same steps.
+(:mod:`vcrt.replay.lattice_replay`) asks once for all orders that reach equal states by the same steps.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from vcrt.certification.config import given
-from vcrt.certification.pairs import OrdersReport
-from vcrt.certification.run import CertifiedSchema, certify
+from vcrt.certificates.pairs import OrdersReport
 from vcrt.datasets.freezing import make_dataset
 from vcrt.environments.contract import Episode
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.processes import Backend, num_jobs
 from vcrt.progress import Counting, Progress, observing
 from vcrt.records.dataset import Dataset
+from vcrt.replay.config import given
+from vcrt.replay.run import CertifiedSchema, certify
 
 Input = TypeVar("Input")
 Found = TypeVar("Found")

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vcrt.api.certifying import Environments
-from vcrt.certification.validation import Cost, look_in_a_process, not_looked_at
 from vcrt.environments.conformance import Finding
 from vcrt.environments.isolation import Description, describe
 from vcrt.environments.registry import FromFile, Registered, environment_names, named_factory
 from vcrt.errors import VcrtError
 from vcrt.progress import SILENT, Progress
+from vcrt.replay.validation import Cost, look_in_a_process, not_looked_at
 
 NUM_EPISODES = 3
 

@@ -9,12 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcrt.certification.certificates import UncertifiedError
-from vcrt.certification.config import given
-from vcrt.certification.data_flow import DataFlow
-from vcrt.certification.episodes import ANY_PRESET, CertifiedEpisode, Exclusion
-from vcrt.certification.lattice import Lattice
-from vcrt.certification.log_lifting import (
+from vcrt.calls.call_logs import read_traces
+from vcrt.calls.data_flow import DataFlow
+from vcrt.calls.log_lifting import (
     LEAST,
     Departure,
     LeftOut,
@@ -22,13 +19,13 @@ from vcrt.certification.log_lifting import (
     RunTrace,
     run_trace,
 )
-from vcrt.certification.probes import probed_pairs
-from vcrt.certification.replay_tree import EpisodeReplays
-from vcrt.certification.run import CertifiedSchema, certify
-from vcrt.certification.schedules import Schedule, checked_schedule
-from vcrt.certification.shards import EnvironmentFactory, replays_of
-from vcrt.certification.store import remove_store
-from vcrt.environments.call_logs import read_traces
+from vcrt.calls.log_traces import Trace
+from vcrt.calls.schedules import Schedule, checked_schedule
+from vcrt.certificates.certificates import UncertifiedError
+from vcrt.certificates.episodes import ANY_PRESET, CertifiedEpisode, Exclusion
+from vcrt.certificates.lattice import Lattice
+from vcrt.certificates.probes import probed_pairs
+from vcrt.certificates.replay_tree import EpisodeReplays
 from vcrt.environments.conformance import Finding, validate_episodes
 from vcrt.environments.conformance_checks import (
     DETERMINISTIC,
@@ -38,16 +35,19 @@ from vcrt.environments.conformance_checks import (
 )
 from vcrt.environments.contract import Environment, Episode, ReplayRequest, StepEnvironment
 from vcrt.environments.isolation import ask
-from vcrt.environments.log_traces import Trace
-from vcrt.environments.object_states import first_difference, form_of, without_keys
 from vcrt.environments.registry import named_factory
 from vcrt.environments.shared_prefixes import state_after
+from vcrt.environments.states.object_states import first_difference, form_of, without_keys
 from vcrt.environments.tool_calls import CallEnvironment, is_redacted, unseen_by
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.limits import MAX_COMPLETE, MAX_OPERATIONS
 from vcrt.printable import counted
 from vcrt.processes import Backend, kept_processes, num_jobs
 from vcrt.progress import SILENT, Progress, call_progress, tell
+from vcrt.replay.config import given
+from vcrt.replay.run import CertifiedSchema, certify
+from vcrt.replay.shards import EnvironmentFactory, replays_of
+from vcrt.replay.store import remove_store
 from vcrt.storage import require_new
 
 if TYPE_CHECKING:

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcrt.api.logs import LiftedCalls, lift_log
-from vcrt.certification.certificates import UncertifiedError
-from vcrt.certification.log_lifting import LeftOut, RunTrace, flows_of
-from vcrt.certification.probes import probed_pairs, require_not_told_apart
-from vcrt.certification.schedules import Schedule, schedule_of
-from vcrt.certification.shards import EnvironmentFactory
-from vcrt.environments.call_logs import read_traces
+from vcrt.calls.call_logs import read_traces
+from vcrt.calls.log_lifting import LeftOut, RunTrace, flows_of
+from vcrt.calls.schedules import Schedule, schedule_of
+from vcrt.certificates.certificates import UncertifiedError
+from vcrt.certificates.probes import probed_pairs, require_not_told_apart
 from vcrt.environments.contract import Episode
 from vcrt.errors import VcrtError
 from vcrt.progress import SILENT, Progress
+from vcrt.replay.shards import EnvironmentFactory
 
 if TYPE_CHECKING:
     from vcrt.records.dataset import Dataset

@@ -17,18 +17,18 @@ from rich.table import Table
 from rich.text import Text
 
 from vcrt.api.datasets import Shown
-from vcrt.certification.certificates import (
+from vcrt.certificates.certificates import (
     Certificate,
     PathEvidence,
     UncertifiedError,
     Verdict,
     certificates,
 )
-from vcrt.certification.episodes import CertifiedEpisode, Exclusion
-from vcrt.certification.lattice import Lattice
-from vcrt.certification.long_episodes import PairContexts
-from vcrt.certification.probes import in_brief
-from vcrt.certification.replay_tree import EpisodeReplays, ReplayTree
+from vcrt.certificates.episodes import CertifiedEpisode, Exclusion
+from vcrt.certificates.lattice import Lattice
+from vcrt.certificates.long_episodes import PairContexts
+from vcrt.certificates.probes import in_brief
+from vcrt.certificates.replay_tree import EpisodeReplays, ReplayTree
 from vcrt.cli.options import plain_console
 from vcrt.datasets.examination import Describe, Examined
 from vcrt.environments.contract import CrossCheck, Operation

@@ -18,9 +18,9 @@ from vcrt.printable import counted
 if TYPE_CHECKING:
     from vcrt.api.doctor import Finding as Diagnosed
     from vcrt.api.listing import Validation
-    from vcrt.certification.validation import Cost
     from vcrt.environments.conformance import Finding
     from vcrt.environments.isolation import Description
+    from vcrt.replay.validation import Cost
 
 #: How the status of a finding is shown.
 MARKS = {"ok": "ok", "absent": "-", "broken": "broken"}

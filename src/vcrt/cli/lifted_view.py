@@ -18,9 +18,9 @@ from vcrt.printable import counted
 
 if TYPE_CHECKING:
     from vcrt.api.lifting import Lifted
-    from vcrt.certification.lifted_files import FileLift, LiftedTheorem
-    from vcrt.certification.pairs import OrdersReport
-    from vcrt.certification.run import CertifiedSchema
+    from vcrt.certificates.pairs import OrdersReport
+    from vcrt.replay.lifted_files import FileLift, LiftedTheorem
+    from vcrt.replay.run import CertifiedSchema
 
 #: Where the numbers of legal orders come from.
 MERGED = (

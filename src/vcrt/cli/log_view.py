@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from vcrt.api.logs import LiftedCalls, LiftedLog
-from vcrt.certification.episodes import CertifiedEpisode, Exclusion
+from vcrt.certificates.episodes import CertifiedEpisode, Exclusion
 from vcrt.cli.certify import say_dataset
 from vcrt.cli.options import plain_console, print_document, say
 from vcrt.cli.schedule import left_out_lines, require_all

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from vcrt.api.schedules import Scheduled
-    from vcrt.certification.annotations import Annotations
-    from vcrt.certification.log_lifting import LeftOut
+    from vcrt.calls.annotations import Annotations
+    from vcrt.calls.log_lifting import LeftOut
 
 
 def print_schedules(

@@ -18,7 +18,7 @@ from vcrt.records.manifest import SEAL, Agreement
 from vcrt.records.sealing.seal import VerifiedSeal
 
 if TYPE_CHECKING:
-    from vcrt.certification.episodes import CertifiedEpisode
+    from vcrt.certificates.episodes import CertifiedEpisode
     from vcrt.records.sealing.seal import Included, Signers
 
 #: What was verified, one thing after another.
@@ -178,7 +178,7 @@ def check_lines(check: CertificateCheck) -> list[str]:
     """What was checked, with counts, one thing a line."""
     certified = check.certificate.certified
     versions, num_libraries = certified.versions, len(certified.versions.libraries)
-    from vcrt.certification.probes import in_brief
+    from vcrt.certificates.probes import in_brief
 
     opinions = [f"{c.checker} {c.agreed}/{c.checked}" for c in in_brief(certified.cross_checks)]
     return [

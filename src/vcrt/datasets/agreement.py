@@ -12,10 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from vcrt.certification.config import shard_size
-from vcrt.certification.episodes import Exclusion, Preset
-from vcrt.certification.evidence import num_replayed
-from vcrt.certification.shards import EnvironmentFactory, certify_again, factory_of
+from vcrt.certificates.episodes import Exclusion, Preset
 from vcrt.environments.contract import Episode, Guards
 from vcrt.environments.guarding import make_guarded
 from vcrt.environments.isolation import Description, describe
@@ -35,6 +32,9 @@ from vcrt.records.dataset import (
 from vcrt.records.manifest import Agreement, GuardsOf, full_agreement, policy_name
 from vcrt.records.policy_view import PolicyRecord
 from vcrt.records.record_form import RecordForm
+from vcrt.replay.config import shard_size
+from vcrt.replay.evidence import num_replayed
+from vcrt.replay.shards import EnvironmentFactory, certify_again, factory_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from vcrt.certification.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
-from vcrt.certification.evidence import Evidence, num_replayed, replays_to_json
-from vcrt.certification.shards import EnvironmentFactory, evidence_again, factory_of
+from vcrt.certificates.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
 from vcrt.environments.contract import Environment, Episode, Operation, Versions
 from vcrt.environments.isolation import Description, ask, describe
 from vcrt.errors import (
@@ -35,6 +33,8 @@ from vcrt.records.certificate import (
     in_words,
     read_certificate,
 )
+from vcrt.replay.evidence import Evidence, num_replayed, replays_to_json
+from vcrt.replay.shards import EnvironmentFactory, evidence_again, factory_of
 
 #: A step as its environment would have a person read it.
 Describe: TypeAlias = Callable[[Operation], str]

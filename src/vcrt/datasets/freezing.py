@@ -15,17 +15,7 @@ from itertools import combinations, islice
 from math import factorial
 from pathlib import Path
 
-from vcrt.certification.config import CertificationConfig
-from vcrt.certification.episodes import CertifiedEpisode
-from vcrt.certification.run import CertifiedSchema, certify
-from vcrt.certification.shards import EnvironmentFactory, factory_of
-from vcrt.certification.store import (
-    LOCK,
-    is_empty_store,
-    read_identity,
-    refuse_foreign,
-    remove_store,
-)
+from vcrt.certificates.episodes import CertifiedEpisode
 from vcrt.environments.isolation import ask
 from vcrt.errors import UncertifiableError, VcrtError
 from vcrt.hashing import json_digest
@@ -57,6 +47,16 @@ from vcrt.records.record_form import PLAIN_FORM, RecordForm, usual_form
 from vcrt.records.rows import write_rows
 from vcrt.records.sealing.seal import write_seal
 from vcrt.records.sealing.statement import Leaf, leaf_of
+from vcrt.replay.config import CertificationConfig
+from vcrt.replay.run import CertifiedSchema, certify
+from vcrt.replay.shards import EnvironmentFactory, factory_of
+from vcrt.replay.store import (
+    LOCK,
+    is_empty_store,
+    read_identity,
+    refuse_foreign,
+    remove_store,
+)
 from vcrt.storage import (
     make_directory,
     publish_directory,
@@ -86,7 +86,7 @@ def make_dataset(
     certified before an interruption serves any form.
 
     Raises :class:`VcrtError` if ``path`` exists or if unfinished work of another configuration is in the way,
-    :class:`UncertifiableError` if too little was certified, and what :func:`vcrt.certification.run.certify` raises.
+    :class:`UncertifiableError` if too little was certified, and what :func:`vcrt.replay.run.certify` raises.
     """
     shards = unfinished_path(path)
     form = form or usual_form(config.preset.num_operations)

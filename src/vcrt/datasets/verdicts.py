@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from vcrt.certification.replay import replay_all
-from vcrt.certification.shards import factory_of
 from vcrt.datasets.agreement import require_versions
 from vcrt.environments.contract import Environment, ReplayRequest
 from vcrt.environments.guarding import make_guarded
 from vcrt.errors import DatasetError, UnavailableError, UnknownNameError
 from vcrt.orders import Order
 from vcrt.records.dataset import Dataset, Item
+from vcrt.replay.replay import replay_all
+from vcrt.replay.shards import factory_of
 
 
 class KnownOrders(Protocol):

@@ -1,1 +1,1 @@
-"""Replay what can be replayed: the contract, the registry, the conformance kit and three environments."""
+"""Say what can be replayed: the contract, its conformance kit, the guard around each call, tool calls."""

@@ -19,8 +19,6 @@ from vcrt.environments.contract import (
     ReplayRequest,
     StepEnvironment,
 )
-from vcrt.environments.object_states import first_difference, form_of, without_keys
-from vcrt.environments.outside_states import names_of_parts
 from vcrt.environments.shared_prefixes import (
     as_values,
     offers_snapshots,
@@ -28,6 +26,8 @@ from vcrt.environments.shared_prefixes import (
     shares_prefixes,
     state_after,
 )
+from vcrt.environments.states.object_states import first_difference, form_of, without_keys
+from vcrt.environments.states.outside_states import names_of_parts
 from vcrt.environments.tool_calls import CallEnvironment, is_redacted, unseen_by
 from vcrt.hashing import Json, canonical_json, sha256_hex
 

@@ -264,7 +264,7 @@ class Schema:
 
     ``relation`` is the kind of its anti-diamonds *as designed*; certification decides. ``num_steps`` is the number of
     steps that its episodes have, if it has one of its own. ``preset`` names what its episodes are to look like (see
-    ``vcrt.certification.episodes.PRESETS``; ``any`` takes all that certify): by default ``paper``, or ``posetsN`` for
+    ``vcrt.certificates.episodes.PRESETS``; ``any`` takes all that certify): by default ``paper``, or ``posetsN`` for
     ``num_steps=N``. ``default`` says whether it is certified when that preset is asked for and no schema is named.
 
     Raises :class:`vcrt.errors.MalformedInputError` if ``preset`` is that of another number of steps.

@@ -31,8 +31,8 @@ from vcrt.environments.contract import (
     Versions,
     operation_to_json,
 )
-from vcrt.environments.outside_states import Watch
 from vcrt.environments.registry import make_environment, name_in_commands
+from vcrt.environments.states.outside_states import Watch
 from vcrt.environments.tool_calls import CallEnvironment, comes_from_logs
 from vcrt.environments.written import (
     UnreadableCompletion,

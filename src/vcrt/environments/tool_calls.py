@@ -2,7 +2,7 @@
 
 ``reset`` and ``call`` are all that an author writes. What a call gives back is observed: two orders are equal only if
 they end in one state and each call gave the same output in both. Not covered: reading logs of calls (see
-:mod:`vcrt.environments.call_logs`), and running a server's tools (see :mod:`vcrt.environments.mcp`).
+:mod:`vcrt.calls.call_logs`), and running a server's tools (see :mod:`vcrt.environments.mcp`).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from vcrt.environments.contract import (
     Transition,
     Versions,
 )
-from vcrt.environments.object_copies import copied
-from vcrt.environments.object_states import (
+from vcrt.environments.registry import name_in_commands, own_module_name
+from vcrt.environments.states.object_copies import copied
+from vcrt.environments.states.object_states import (
     canonical_objects,
     first_difference,
     form_of,
     without_keys,
 )
-from vcrt.environments.registry import name_in_commands, own_module_name
 from vcrt.errors import MalformedInputError, VcrtError, VerifierFailure
 from vcrt.hashing import Json, canonical_json, file_digest, json_digest, sha256_hex
 
@@ -152,8 +152,8 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
     """An environment of tool calls. Subclasses give ``name``, :meth:`reset` and :meth:`call`.
 
     The default canonical state is that of the Python objects which ``reset`` made
-    (:func:`vcrt.environments.object_states.canonical_objects`), and snapshots are deep copies of them; whose state lies
-    elsewhere overrides ``canonical``, ``snapshot`` and ``restore``.
+    (:func:`vcrt.environments.states.object_states.canonical_objects`), and snapshots are deep copies of them; whose
+    state lies elsewhere overrides ``canonical``, ``snapshot`` and ``restore``.
     """
 
     schemas: ClassVar[tuple[Schema, ...]] = (

@@ -5,7 +5,7 @@ text before, between and after them. An environment says where each step stands 
 for it; everything outside of the spans stays where it is when steps change places. :class:`WrittenEnvironment` is for
 environments of one's own, of which a step is a line; any other environment becomes one by :class:`WrittenSteps`.
 
-Not covered: which orders of the steps are certified (:mod:`vcrt.certification.completions`), and how probable they are.
+Not covered: which orders of the steps are certified (:mod:`vcrt.replay.completions`), and how probable they are.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vcrt.certification.certificates import OperationRelation
-from vcrt.certification.episodes import CertifiedEpisode
+from vcrt.certificates.certificates import OperationRelation
+from vcrt.certificates.episodes import CertifiedEpisode
 from vcrt.environments.contract import Environment, Episode
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import canonical_json, sha256_hex

@@ -18,16 +18,8 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import Field, TypeAdapter
 from pydantic import Strict as StrictOf
 
-from vcrt.certification.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
-from vcrt.certification.evidence import (
-    cross_checks_from_json,
-    cross_checks_to_json,
-    episode_from_json,
-    episode_to_json,
-    replays_to_json,
-)
-from vcrt.certification.replay import replay_from_json
-from vcrt.certification.replay_tree import EpisodeReplays, tree_from_json
+from vcrt.certificates.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
+from vcrt.certificates.replay_tree import EpisodeReplays, tree_from_json
 from vcrt.environments.contract import Episode, Versions
 from vcrt.errors import DatasetError, MalformedInputError
 from vcrt.forms import Count, Digest, Strict, in_a_line
@@ -36,6 +28,14 @@ from vcrt.limits import MAX_EXHAUSTIVE, MAX_OPERATIONS
 from vcrt.orders import all_orders
 from vcrt.printable import counted
 from vcrt.records.anonymise import Anonymised
+from vcrt.replay.evidence import (
+    cross_checks_from_json,
+    cross_checks_to_json,
+    episode_from_json,
+    episode_to_json,
+    replays_to_json,
+)
+from vcrt.replay.replay import replay_from_json
 
 
 class OperationForm(Strict):

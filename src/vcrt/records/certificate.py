@@ -15,12 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import FailFast, Field, ValidationError
 
-from vcrt.certification.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
-from vcrt.certification.evidence import (
-    Evidence,
-    cross_checks_from_json,
-    episode_from_json,
-)
+from vcrt.certificates.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
 from vcrt.documents import MAX_BYTES, read_limited, strict_json
 from vcrt.environments.contract import Versions
 from vcrt.errors import DatasetError, MalformedInputError
@@ -34,6 +29,11 @@ from vcrt.records.audit import (
     VersionsForm,
     certified_documents,
     evidence_of,
+)
+from vcrt.replay.evidence import (
+    Evidence,
+    cross_checks_from_json,
+    episode_from_json,
 )
 
 FORMAT = "vcrt-certificate/1"

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vcrt.certification.episodes import CertifiedEpisode
+from vcrt.certificates.episodes import CertifiedEpisode
 from vcrt.environments.contract import Episode, Outcome, Versions
 from vcrt.errors import DatasetError, TooLargeError
 from vcrt.hashing import canonical_json, json_digest

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, FailFast, Field, ValidationError, model_validator
 
-from vcrt.certification.episodes import PRESETS, Preset
+from vcrt.certificates.episodes import PRESETS, Preset
 from vcrt.documents import is_plain_name, read_limited, strict_json
 from vcrt.errors import DatasetError
 from vcrt.forms import ClosedModel, first_error

@@ -18,7 +18,7 @@ import numpy as np
 from pydantic import Field, ValidationError
 from pydantic import Strict as StrictOf
 
-from vcrt.certification.certificates import RelationType as RelationType
+from vcrt.certificates.certificates import RelationType as RelationType
 from vcrt.errors import MalformedInputError, TooLargeError
 from vcrt.forms import Strict, in_a_line
 from vcrt.hashing import Json

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypeAlias
 import numpy as np
 from pydantic import ConfigDict, Field, model_validator
 
-from vcrt.certification.certificates import OperationRelation, directed
+from vcrt.certificates.certificates import OperationRelation, directed
 from vcrt.errors import MalformedInputError
 from vcrt.forms import ClosedModel
 from vcrt.limits import MAX_ENUMERATED

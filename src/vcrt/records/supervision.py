@@ -1,6 +1,6 @@
 """Hold a policy record with its certified supervision: what training is told beyond what the policy sees.
 
-All of it is over the record's slots. Not covered: how an orbit is certified (see :mod:`vcrt.certification`) and how a
+All of it is over the record's slots. Not covered: how an orbit is certified (see :mod:`vcrt.certificates`) and how a
 record becomes tokens.
 """
 

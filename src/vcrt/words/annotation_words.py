@@ -1,22 +1,22 @@
 """Write annotations of tools for people and for other tools: as rows of tables, as lines, and as JSON.
 
 In JSON, each tool is as the Model Context Protocol lists it: its name, ``annotations``, and in ``_meta`` the evidence.
-Pure text. Not covered: how annotations are made (see :mod:`vcrt.certification.annotations`).
+Pure text. Not covered: how annotations are made (see :mod:`vcrt.calls.annotations`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vcrt.certification.annotations import (
+from vcrt.calls.annotations import (
     Annotations,
     DeclaredHint,
     PairEvidence,
     ToolEvidence,
     Witness,
 )
-from vcrt.certification.conditions import Tested
-from vcrt.certification.proportions import LEVEL, Proportion
+from vcrt.calls.conditions import Tested
+from vcrt.calls.proportions import LEVEL, Proportion
 from vcrt.hashing import Json
 from vcrt.printable import counted, printable
 

@@ -10,18 +10,18 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 from math import factorial
 
-from vcrt.certification.certificates import (
+from vcrt.certificates.certificates import (
     Certificate,
     ExclusionKind,
     OperationRelation,
     PathEvidence,
     Verdict,
 )
-from vcrt.certification.episodes import CertifiedEpisode, Exclusion, legal_orders
-from vcrt.certification.long_episodes import PairContexts
-from vcrt.certification.pairs import other_outputs
-from vcrt.certification.probes import probed_pairs
-from vcrt.certification.replay_tree import ReplayTree
+from vcrt.certificates.episodes import CertifiedEpisode, Exclusion, legal_orders
+from vcrt.certificates.long_episodes import PairContexts
+from vcrt.certificates.pairs import other_outputs
+from vcrt.certificates.probes import probed_pairs
+from vcrt.certificates.replay_tree import ReplayTree
 from vcrt.environments.contract import CrossCheck, Replay
 from vcrt.hashing import canonical_json, sha256_hex
 from vcrt.orders import Order

@@ -1,14 +1,14 @@
 """Write a schedule for people and for other tools: as text, JSON, Mermaid and DOT.
 
-Pure text. Not covered: how a schedule is made (see :mod:`vcrt.certification.schedules`).
+Pure text. Not covered: how a schedule is made (see :mod:`vcrt.calls.schedules`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vcrt.certification.pairs import reason_of
-from vcrt.certification.schedules import Edge, Schedule
+from vcrt.calls.schedules import Edge, Schedule
+from vcrt.certificates.pairs import reason_of
 from vcrt.hashing import Json
 from vcrt.printable import counted, printable
 

@@ -19,7 +19,6 @@ from tampering import (
     row_tamperings,
 )
 from vcrt.api.certifying import verify_proof
-from vcrt.certification.config import sampled
 from vcrt.cli.verify import inclusion_line
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
@@ -33,6 +32,7 @@ from vcrt.records.sealing.envelopes import envelope_bytes, envelope_from_bytes, 
 from vcrt.records.sealing.integrity import examine_integrity, require_integrity
 from vcrt.records.sealing.seal import check_proof, make_proof, seal_dataset
 from vcrt.records.sealing.statement import leaf_from_line, leaf_hash, leaf_of
+from vcrt.replay.config import sampled
 
 TOY = {"toy": toy.ToyEnvironment}
 

@@ -12,7 +12,6 @@ import pytest
 import toy_environment as toy
 import vcrt
 from command_line import refused, run
-from vcrt.certification.config import sampled
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import SignatureError, UnavailableError
 from vcrt.records.sealing.envelopes import (
@@ -23,6 +22,7 @@ from vcrt.records.sealing.envelopes import (
 )
 from vcrt.records.sealing.integrity import examine_integrity
 from vcrt.records.sealing.seal import check_proof, make_proof, seal_dataset
+from vcrt.replay.config import sampled
 
 ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")
 

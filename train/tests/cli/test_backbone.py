@@ -14,12 +14,12 @@ import vcrt_train
 from command_line import refused, run
 from language_models import byte_level_tokenizer, save_model
 from one_process import in_this_process
-from vcrt.certification.config import sampled
 from vcrt.cli import main
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.randomness import generator
 from vcrt.records.policy_view import PointerRelation, PolicyRecord
+from vcrt.replay.config import sampled
 from vcrt_train.api.experimenting import trained_policy
 from vcrt_train.cli.backbone import _next
 from vcrt_train.protocol.experiment import open_experiment

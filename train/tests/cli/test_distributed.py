@@ -14,11 +14,11 @@ import pytest
 
 from language_models import byte_level_tokenizer, save_model
 from two_toys import TWO_TOYS, trained
-from vcrt.certification.config import sampled
 from vcrt.cli import main
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import UnavailableError
+from vcrt.replay.config import sampled
 from vcrt_train.protocol.experiment import open_experiment
 from vcrt_train.protocol.scores import read_scores
 from vcrt_train.training.process_group import launched_group

@@ -17,9 +17,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 import toy_environment as toy
-from vcrt.certification.config import sampled
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
+from vcrt.replay.config import sampled
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "trl_orbit_grpo.py"

@@ -15,11 +15,11 @@ import pytest
 from safetensors.torch import load_file
 
 import toy_environment as toy
-from vcrt.certification.config import sampled
 from vcrt.cli import main
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import RunError, UnavailableError
+from vcrt.replay.config import sampled
 from vcrt_train.training.tracking import tracking
 
 TWO_TOYS = {name: toy.THREE_TOYS[name] for name in ("toy-a", "toy-b")}

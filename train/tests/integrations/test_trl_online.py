@@ -456,8 +456,8 @@ def test_a_merging_tokenizer_is_scored_as_it_would_write():
     from transformers import PreTrainedTokenizerFast
 
     from kitchen import Kitchen
-    from vcrt.certification.completion_judge import CompletionJudge
     from vcrt.randomness import generator
+    from vcrt.replay.completion_judge import CompletionJudge
     from vcrt_train.integrations.written_orbits import OrbitLimits, written_orbit
 
     text = 'count()\ntake(item="egg")'

@@ -6,9 +6,9 @@ from itertools import permutations
 
 import pytest
 
-from vcrt.certification.completions import Judgement, Segments, illegal_orders
 from vcrt.partial_orders import PartialOrder
 from vcrt.randomness import generator
+from vcrt.replay.completions import Judgement, Segments, illegal_orders
 from vcrt_train.integrations.written_orbits import OrbitLimits, written_orbit
 
 #: Steps of 6 tokens each, a token a letter; the second needs the first.

@@ -18,13 +18,13 @@ import torch
 import toy_environment as toy
 from configs import config
 from one_process import in_this_process
-from vcrt.certification.config import sampled
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import BackboneError, DatasetError, RunError
 from vcrt.randomness import generator
 from vcrt.records.dataset import load_items, open_dataset, read_audit, read_policy_records
 from vcrt.records.ledger import GENESIS, Ledger, recorded_openings
+from vcrt.replay.config import sampled
 from vcrt_train.policy import backends
 from vcrt_train.policy import self_check as self_check_module
 from vcrt_train.policy.backbone import load_backbone

@@ -21,8 +21,7 @@ import toy_environment as toy
 import vcrt_train
 from command_line import refused, run
 from language_models import byte_level_tokenizer, save_model
-from vcrt.certification.certificates import directed
-from vcrt.certification.config import sampled
+from vcrt.certificates.certificates import directed
 from vcrt.cli import main
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
@@ -31,6 +30,7 @@ from vcrt.randomness import generator
 from vcrt.records.audit import certified_from_row
 from vcrt.records.certificate import certificate_document
 from vcrt.records.dataset import read_audit
+from vcrt.replay.config import sampled
 from vcrt_train.cli.decide import decision_lines
 from vcrt_train.policy.backbone import load_backbone
 from vcrt_train.policy.scoring import score_orders

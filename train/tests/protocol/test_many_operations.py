@@ -4,7 +4,7 @@ from math import factorial
 
 import pytest
 
-from vcrt.certification.certificates import OperationRelation
+from vcrt.certificates.certificates import OperationRelation
 from vcrt.errors import MalformedInputError, TooLargeError
 from vcrt_train.cli.decide import decision_lines
 from vcrt_train.policy.backbone import load_backbone

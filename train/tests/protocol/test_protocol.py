@@ -10,12 +10,12 @@ import pytest
 
 import toy_environment as toy
 from configs import config
-from vcrt.certification.config import sampled
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import RunError, UnknownNameError
 from vcrt.records.dataset import load_items
 from vcrt.records.ledger import LEDGER_FILE, Ledger
+from vcrt.replay.config import sampled
 from vcrt_train.config import RunConfig
 from vcrt_train.config_files import load_config
 from vcrt_train.policy.backbone import load_backbone

@@ -13,11 +13,11 @@ import pytest
 import toy_environment as toy
 from configs import config
 from protocol_attacks import in_this_process
-from vcrt.certification.config import sampled
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import RunError, UnavailableError
 from vcrt.plugins import ENVIRONMENTS, plugins
+from vcrt.replay.config import sampled
 from vcrt_train.policy.backbone import load_backbone
 from vcrt_train.policy.reference import EMBEDDED
 from vcrt_train.protocol import planned_training, same_code
@@ -71,7 +71,7 @@ def test_the_hash_of_the_code_is_that_of_its_text_wherever_it_lies(copies):
         ("vcrt_train", "policy/scoring.py"),
         ("vcrt_train", "protocol/evaluation.py"),
         ("vcrt", "records/anonymise.py"),
-        ("vcrt", "certification/replay.py"),
+        ("vcrt", "replay/replay.py"),
         ("vcrt", "datasets/verdicts.py"),
         ("vcrt", "orders.py"),
         ("vcrt", "randomness.py"),

@@ -13,11 +13,11 @@ import toy_environment as toy
 import vcrt_train
 from configs import config, setting
 from pretended_device import DEVICE, PretendedDevice
-from vcrt.certification.config import sampled
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import ConfigError, RunError, UnknownNameError, VcrtError
 from vcrt.records.dataset import open_dataset
+from vcrt.replay.config import sampled
 from vcrt_train.policy.backbone import load_backbone
 from vcrt_train.policy.reference import EMBEDDED
 from vcrt_train.protocol import trials

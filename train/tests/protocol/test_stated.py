@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from vcrt.certification.certificates import directed
+from vcrt.certificates.certificates import directed
 from vcrt.documents import MAX_BYTES
 from vcrt.errors import MalformedInputError
 from vcrt.orders import linear_extensions

@@ -13,14 +13,14 @@ import poset_environment as posets
 import toy_environment as toy
 from configs import config
 from explorer_support import without_processes
-from vcrt.certification.config import given, sampled
-from vcrt.certification.episodes import PRESETS
+from vcrt.certificates.episodes import PRESETS
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import BackboneError, DatasetError, RunError
 from vcrt.records.dataset import load_items, open_dataset
 from vcrt.records.ledger import openings_path, recorded_openings
 from vcrt.records.record_form import RecordForm
+from vcrt.replay.config import given, sampled
 from vcrt_train.policy.backbone import load_backbone
 from vcrt_train.policy.reference import BackboneReference
 from vcrt_train.policy.scoring import greedy_orders

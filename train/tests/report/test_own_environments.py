@@ -6,9 +6,9 @@ import pytest
 
 import toy_environment as toy
 from command_line import run
-from vcrt.certification.config import sampled
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
+from vcrt.replay.config import sampled
 from vcrt_train.protocol.experiment import open_experiment
 from vcrt_train.report.analysis import analyse
 from vcrt_train.report.gather import gather

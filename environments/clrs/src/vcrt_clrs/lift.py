@@ -12,9 +12,8 @@ from vcrt.api.lifting import (
     require_within,
     some,
 )
-from vcrt.certification.episodes import PAPER_PRESET
-from vcrt.certification.lattice_replay import replay_merged
-from vcrt.certification.pairs import report_orders
+from vcrt.certificates.episodes import PAPER_PRESET
+from vcrt.certificates.pairs import report_orders
 from vcrt.environments.contract import Episode
 from vcrt.environments.registry import load_environment
 from vcrt.errors import UnknownNameError, VcrtError
@@ -23,6 +22,7 @@ from vcrt.printable import counted
 from vcrt.processes import Backend
 from vcrt.progress import SILENT, Progress, tell
 from vcrt.randomness import derive_seed
+from vcrt.replay.lattice_replay import replay_merged
 from vcrt.storage import require_new
 from vcrt_clrs.environment import ALGORITHMS
 from vcrt_clrs.episodes import ENVIRONMENT, lifted_episode

@@ -15,15 +15,15 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from typing import Literal, TypeAlias
 
-from vcrt.certification.certificates import Certificate, UncertifiedError, path_after
-from vcrt.certification.lattice_replay import replay_merged
-from vcrt.certification.pairs import OrdersReport, report_orders
-from vcrt.certification.replay_tree import Answers, EpisodeReplays
+from vcrt.certificates.certificates import Certificate, UncertifiedError, path_after
+from vcrt.certificates.pairs import OrdersReport, report_orders
+from vcrt.certificates.replay_tree import Answers, EpisodeReplays
 from vcrt.environments.contract import Replay, ReplayRequest
 from vcrt.errors import MalformedInputError, TooLargeError, VerifierFailure
 from vcrt.limits import MAX_LISTED
 from vcrt.orders import Order
 from vcrt.printable import counted
+from vcrt.replay.lattice_replay import replay_merged
 from vcrt_django.lifting import (
     Branches,
     DjangoProject,

@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vcrt.certification.lifted_files import LIFT_SCHEMA
 from vcrt.documents import read_limited
 from vcrt.environments.contract import (
     BatchEnvironment,
@@ -31,6 +30,7 @@ from vcrt.environments.shared_prefixes import replay_by_episode
 from vcrt.errors import MalformedInputError, UnknownNameError
 from vcrt.hashing import Json
 from vcrt.orders import Order
+from vcrt.replay.lifted_files import LIFT_SCHEMA
 from vcrt_django.environment import as_replays
 from vcrt_django.session import Limits, Session
 

@@ -11,8 +11,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from vcrt.api.lifting import MIN_STEPS, each_file, require_within, some
-from vcrt.certification.lattice_replay import replay_merged
-from vcrt.certification.lifted_files import (
+from vcrt.environments.contract import Episode, Operation, Provenance
+from vcrt.environments.guarding import guarded
+from vcrt.errors import MalformedInputError, VcrtError
+from vcrt.hashing import Json, sha256_hex
+from vcrt.limits import MAX_LIFTED
+from vcrt.printable import counted
+from vcrt.progress import SILENT, Progress
+from vcrt.randomness import derive_seed
+from vcrt.replay.lattice_replay import replay_merged
+from vcrt.replay.lifted_files import (
     LIFT_SCHEMA,
     FileLift,
     Lifted,
@@ -22,14 +30,6 @@ from vcrt.certification.lifted_files import (
     ReplayOrders,
     judged_windows,
 )
-from vcrt.environments.contract import Episode, Operation, Provenance
-from vcrt.environments.guarding import guarded
-from vcrt.errors import MalformedInputError, VcrtError
-from vcrt.hashing import Json, sha256_hex
-from vcrt.limits import MAX_LIFTED
-from vcrt.printable import counted
-from vcrt.progress import SILENT, Progress
-from vcrt.randomness import derive_seed
 from vcrt_lean.project import Step, Theorem, find_project
 from vcrt_lean.project_environment import LeanProjectEnvironment
 

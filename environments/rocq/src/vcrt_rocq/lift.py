@@ -12,18 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vcrt.api.lifting import MIN_STEPS, each_file, require_within, some
-from vcrt.certification.lattice_replay import replay_merged
-from vcrt.certification.lifted_files import (
-    LIFT_SCHEMA,
-    Cause,
-    FileLift,
-    Lifted,
-    LiftedFile,
-    LiftedStep,
-    Refusal,
-    ReplayOrders,
-    judged_windows,
-)
 from vcrt.documents import read_limited
 from vcrt.environments.contract import Environment, Episode, Operation, Provenance
 from vcrt.environments.guarding import make_guarded
@@ -34,6 +22,18 @@ from vcrt.limits import MAX_LIFTED
 from vcrt.printable import counted
 from vcrt.progress import SILENT, Progress
 from vcrt.randomness import derive_seed
+from vcrt.replay.lattice_replay import replay_merged
+from vcrt.replay.lifted_files import (
+    LIFT_SCHEMA,
+    Cause,
+    FileLift,
+    Lifted,
+    LiftedFile,
+    LiftedStep,
+    Refusal,
+    ReplayOrders,
+    judged_windows,
+)
 from vcrt_rocq import grammar
 from vcrt_rocq.grammar import Sentence
 

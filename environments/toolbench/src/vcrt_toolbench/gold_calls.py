@@ -17,9 +17,9 @@ from itertools import combinations
 from typing import Any, Generic
 
 from vcrt.environments.contract import ANY, Episode, Provenance, Schema, State
-from vcrt.environments.object_copies import copied
 from vcrt.environments.posets import Below, Pair, Relations, below_of
 from vcrt.environments.relation_search import find_relations, lattice_relations
+from vcrt.environments.states.object_copies import copied
 from vcrt.environments.tool_calls import (
     Call,
     CallEnvironment,

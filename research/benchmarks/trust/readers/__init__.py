@@ -12,10 +12,10 @@ from readers.experiments import experiment_readers
 from readers.models import model_readers
 from readers.records import record_readers, table_readers
 from readers.seals import seal_readers
-from vcrt.certification.config import sampled
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.records.dataset import Dataset
+from vcrt.replay.config import sampled
 
 
 def make_targets(place: Path) -> list[Target]:

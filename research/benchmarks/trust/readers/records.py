@@ -12,10 +12,7 @@ from typing import Any
 from fuzz_watch import Target
 
 from readers.forms import dumped, json_value
-from vcrt.certification.config import sampled
-from vcrt.certification.episodes import preset_named
-from vcrt.certification.evidence import FirstReplay
-from vcrt.certification.store import IDENTITY, ShardStore, read_identity
+from vcrt.certificates.episodes import preset_named
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import VcrtError
 from vcrt.hashing import json_digest, sha256_hex
@@ -32,6 +29,9 @@ from vcrt.records.dataset import (
 from vcrt.records.manifest import AGREEMENT, MANIFEST, Manifest, audit_name, policy_name
 from vcrt.records.policy_view import record_from_json
 from vcrt.records.rows import read_rows, write_rows
+from vcrt.replay.config import sampled
+from vcrt.replay.evidence import FirstReplay
+from vcrt.replay.store import IDENTITY, ShardStore, read_identity
 from vcrt_research.anonymity.result import AnonymityReport, read_report, report_bytes
 from vcrt_train.protocol.relation_records import read_relation_record
 

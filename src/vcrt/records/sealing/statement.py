@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
 
-from vcrt.certification.episodes import Preset
+from vcrt.certificates.episodes import Preset
 from vcrt.documents import strict_json
 from vcrt.errors import AlteredError, DatasetError
 from vcrt.forms import Count, Digest, Strict, in_a_line

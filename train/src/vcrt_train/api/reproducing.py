@@ -14,7 +14,6 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcrt.certification.config import sampled, select_schemas
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import discard_work_of_finished, make_dataset
 from vcrt.errors import DatasetError, RunError, UnknownNameError, VcrtError
@@ -24,6 +23,7 @@ from vcrt.progress import SILENT, Progress, tell
 from vcrt.records.dataset import Dataset, open_dataset, require_agreement
 from vcrt.records.manifest import AGREEMENT, Agreement
 from vcrt.records.record_form import PLAIN_FORM
+from vcrt.replay.config import sampled, select_schemas
 from vcrt.storage import make_directory, remove_leftovers, sole_user
 from vcrt_train.api.experimenting import jobs_on_device
 from vcrt_train.api.reporting import Report, report_in

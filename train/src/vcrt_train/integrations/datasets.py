@@ -22,7 +22,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from vcrt.certification.evidence import episode_to_json
 from vcrt.documents import strict_json
 from vcrt.environments.contract import Outcome, Versions
 from vcrt.errors import MalformedInputError, UnavailableError
@@ -33,6 +32,7 @@ from vcrt.records.audit import episode_of_json
 from vcrt.records.dataset import Dataset, Item, Unreplayed, load_items
 from vcrt.records.policy_view import PolicyRecord, pointer_pool, record_from_json
 from vcrt.records.supervision import PosetRecord, SupervisedRecord
+from vcrt.replay.evidence import episode_to_json
 from vcrt_train.integrations.text import Rendering, answers, chosen_environments, prompt_text
 
 try:

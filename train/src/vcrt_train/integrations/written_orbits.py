@@ -2,7 +2,7 @@
 
 A text counts only as the tokens that its tokenizer makes of it. A success whose own tokens are others, or that was cut
 off, stands for itself: which of its other orders would have been written how is not known then. Pure, but for the
-tokenizer. Not covered: judging (:mod:`vcrt.certification.completion_judge`) and probabilities.
+tokenizer. Not covered: judging (:mod:`vcrt.replay.completion_judge`) and probabilities.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vcrt.certification.completions import Judgement, illegal_orders, scored_orders
 from vcrt.orders import Order
+from vcrt.replay.completions import Judgement, illegal_orders, scored_orders
 from vcrt_train.integrations.orbit_credit import Candidates, TokenIds
 
 

@@ -21,7 +21,7 @@ from typing import Annotated, Any, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, FailFast, ValidationError
 from pydantic import Strict as StrictOf
 
-from vcrt.certification.certificates import OperationRelation, directed
+from vcrt.certificates.certificates import OperationRelation, directed
 from vcrt.documents import MAX_BYTES, strict_json
 from vcrt.errors import MalformedInputError, UnknownNameError
 from vcrt.forms import Strict, in_a_line

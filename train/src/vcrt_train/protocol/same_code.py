@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 #: The folders and modules that count, of the packages of which not all do.
 COUNTED = {
     "vcrt": (
-        *("environments", "certification", "records", "datasets"),
+        *("environments", "certificates", "replay", "records", "datasets"),
         *("documents.py", "hashing.py", "limits.py"),
         *("orders.py", "partial_orders.py", "randomness.py"),
     ),

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
-from vcrt.certification.certificates import RelationType
+from vcrt.certificates.certificates import RelationType
 from vcrt.printable import counted, listed, printable
 from vcrt.words.evidence_words import evidence_sentences, inner_values
 from vcrt_train.protocol.search import RANGES, Search, SearchCheck

@@ -11,11 +11,11 @@ import pytest
 import poset_environment as posets
 from browser_support import DESKTOP, PHONE, keep_screenshot, opened
 from explorer_support import MISSING, evil, lines_of, several, without_processes
-from vcrt.certification.config import given
-from vcrt.certification.episodes import PRESETS
+from vcrt.certificates.episodes import PRESETS
 from vcrt.datasets.freezing import make_dataset
 from vcrt.orders import all_orders, linear_extensions
 from vcrt.printable import printable
+from vcrt.replay.config import given
 from vcrt_train.protocol.plan import PlannedRun
 from vcrt_train.report.explorer import explorer_contents as gathering
 from vcrt_train.report.explorer import geometry

@@ -9,13 +9,13 @@ import pytest
 import poset_environment as posets
 from configs import config
 from explorer_support import without_processes
-from vcrt.certification.config import given
-from vcrt.certification.episodes import PRESETS
+from vcrt.certificates.episodes import PRESETS
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.records.anonymise import anonymise
 from vcrt.records.audit import certified_from_row
 from vcrt.records.dataset import load_items, open_dataset, read_audit
+from vcrt.replay.config import given
 from vcrt_train.policy.backbone import load_backbone
 from vcrt_train.policy.reference import BackboneReference
 from vcrt_train.protocol.decision import load_policy, read_many

@@ -10,7 +10,6 @@ import torch
 import toy_environment as toy
 from configs import config
 from explorer_support import without_processes
-from vcrt.certification.config import sampled
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import DatasetError, RunError, UnknownNameError
@@ -18,6 +17,7 @@ from vcrt.orders import all_orders
 from vcrt.records.anonymise import anonymise
 from vcrt.records.audit import certified_from_row
 from vcrt.records.dataset import load_items, open_dataset, read_audit
+from vcrt.replay.config import sampled
 from vcrt_train.policy.backbone import load_backbone
 from vcrt_train.policy.reference import EMBEDDED
 from vcrt_train.policy.scoring import score_orders

@@ -14,8 +14,8 @@ import vcrt_train
 from explorer_support import BREAKS_OUT, evil, lines_of, several, without_processes
 from report_support import Page
 from shop import Shop
-from vcrt.certification.certificates import certificates
-from vcrt.certification.replay_tree import EpisodeReplays
+from vcrt.certificates.certificates import certificates
+from vcrt.certificates.replay_tree import EpisodeReplays
 from vcrt.cli.main import main
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.errors import DatasetError, VcrtError

@@ -19,8 +19,8 @@ from typing import Any
 from pydantic_core import to_json
 
 from vcrt.environments.fixed_sources import SortedSet, fixed_datetime
-from vcrt.environments.object_copies import copied
 from vcrt.environments.partial_imports import Distribution
+from vcrt.environments.states.object_copies import copied
 from vcrt.environments.tool_calls import Call
 from vcrt_toolbench.gold_calls import Trajectory
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from vcrt.environments.contract import Schema, Versions
-from vcrt.environments.object_states import canonical_objects
+from vcrt.environments.states.object_states import canonical_objects
 from vcrt.environments.tool_calls import Call, CallRefused, Tool
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json

@@ -13,10 +13,10 @@ from itertools import combinations
 from math import factorial
 from typing import Any
 
-from vcrt.certification.certificates import Certificate, PathEvidence, directed
-from vcrt.certification.episodes import CertifiedEpisode
-from vcrt.certification.probes import in_brief
-from vcrt.certification.schedules import waves_of
+from vcrt.calls.schedules import waves_of
+from vcrt.certificates.certificates import Certificate, PathEvidence, directed
+from vcrt.certificates.episodes import CertifiedEpisode
+from vcrt.certificates.probes import in_brief
 from vcrt.environments.contract import Operation, Replay
 from vcrt.hashing import Json, canonical_json
 from vcrt.orders import Order, all_orders

@@ -9,7 +9,6 @@ from difflib import get_close_matches
 from itertools import zip_longest
 from math import factorial
 
-from vcrt.certification.shards import EnvironmentFactory, factory_of
 from vcrt.datasets.examination import Describe, description_of
 from vcrt.errors import DatasetError, RunError, UnavailableError, UnknownNameError, VcrtError
 from vcrt.hashing import Json
@@ -20,6 +19,7 @@ from vcrt.records.anonymise import anonymise
 from vcrt.records.audit import certified_from_row, episode_of_json
 from vcrt.records.dataset import Dataset, read_audit, require_agreement
 from vcrt.records.manifest import AGREEMENT, Manifest
+from vcrt.replay.shards import EnvironmentFactory, factory_of
 from vcrt.words.evidence_words import evidence_sentences
 from vcrt_train.protocol.experiment import Experiment
 from vcrt_train.report.explorer.episodes import embedded, episode_json, required_pairs, shown_text

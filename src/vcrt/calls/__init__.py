@@ -1,0 +1,1 @@
+"""Read logs of tool calls; certify, schedule and annotate them."""

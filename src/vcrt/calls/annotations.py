@@ -1,0 +1,486 @@
+"""Turn replayed contexts into what is known of each tool and each pair of tools, and compare it with what is declared.
+
+Evidence is counted once for what was seen, not for how often: a call in a state (by its hash), and two calls in a
+state, whichever sequences, episodes and traces led there. Episodes that certify nothing count too, but those whose
+replays contradict each other. A call that was refused and changed nothing says nothing of what the tool does, nor of
+what it commutes with. Bounds are of sources (:func:`vcrt.calls.proportions.of_units`), and of what was tried:
+which relations of arguments were not stands beside them. Pure. Not covered: where the replays come from, and what
+replay cannot see, such as whether an update destroys something or reaches out of the environment.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from vcrt.calls.conditions import (
+    Arguments,
+    Condition,
+    Sample,
+    Tested,
+    as_arguments,
+    as_text,
+    cross_test,
+    learn,
+)
+from vcrt.calls.log_lifting import LeftOut
+from vcrt.calls.proportions import Proportion, of_units
+from vcrt.calls.tried import Relation, untried
+from vcrt.certificates.certificates import Verdict
+from vcrt.certificates.lattice import Lattice
+from vcrt.certificates.replay_tree import ReplayTree
+from vcrt.environments.contract import Episode, Operation
+from vcrt.environments.tool_calls import Tool
+from vcrt.errors import MalformedInputError
+from vcrt.hashing import Json
+from vcrt.orders import Order
+
+#: What replay says of a declared hint; ``unsupported``: not contradicted, but what it speaks of was never seen.
+Standing: TypeAlias = Literal["contradicted", "not contradicted", "unsupported", "not tested"]
+HintName: TypeAlias = Literal["readOnlyHint", "idempotentHint"]
+#: A tool and its arguments as canonical JSON.
+_CallKey: TypeAlias = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """Where something was seen: after ``context`` of an episode, ``operations`` of it."""
+
+    episode_id: str
+    context: Order
+    operations: tuple[int, ...]
+    calls: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Json]:
+        """The JSON form."""
+        return {
+            "episode": self.episode_id,
+            "context": list(self.context),
+            "operations": list(self.operations),
+            "calls": list(self.calls),
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolEvidence:
+    """What was seen of a tool's calls, each in each state once.
+
+    ``changed``: another state followed, of those that were accepted. ``changed_again``: of the calls that changed the
+    state and were made again at once, those that changed it once more; ``same_output`` gave the same again;
+    ``refused_again`` more were refused then. ``changed_in`` and ``changed_again_in`` count the same over sources.
+    ``ignored`` is what the states' bytes leave out, so that a change of it goes unseen; None if that is not known.
+    """
+
+    name: str
+    refused: Proportion
+    changed: Proportion
+    changed_again: Proportion
+    same_output: Proportion
+    refused_again: int
+    num_sources: int
+    changed_in: Proportion
+    changed_again_in: Proportion
+    change: Witness | None = None
+    second_change: Witness | None = None
+    ignored: tuple[str, ...] | None = ()
+
+    def hints(self, risk: float) -> dict[str, bool]:
+        """The annotations of the Model Context Protocol that the evidence bears.
+
+        One counter-example bears a hint that is false. One that is true is given if the chance that the next source
+        has the opposite is bounded by ``risk``, and if the states' bytes leave nothing out. That an update only adds is
+        not seen, but what changes nothing destroys nothing.
+        """
+        is_whole = self.ignored == ()
+        if self.changed.count:
+            found = {"readOnlyHint": False}
+            if self.changed_again.count:
+                found["idempotentHint"] = False
+            elif is_whole and self.changed_again.total and self.changed_again_in.bound <= risk:
+                found["idempotentHint"] = True
+            return found
+        if is_whole and self.changed.total and self.changed_in.bound <= risk:
+            return {"readOnlyHint": True, "destructiveHint": False}
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PairEvidence:
+    """What was seen of a call of each of two tools (or two of one) in states in which both were replayed first.
+
+    ``condition`` is learned from all contexts but the ``num_refused`` in which they commuted as one was refused either
+    way; ``tested`` says how conditions that were learned in the same way from other sources did. ``untried`` are the
+    relations of arguments that no context had: of them, neither the condition nor a bound says anything.
+    ``not_commuted_in`` counts over sources. ``against`` is where the two did not commute.
+    """
+
+    tools: tuple[str, str]
+    verdicts: Mapping[Verdict, int]
+    num_refused: int
+    num_sources: int
+    not_commuted_in: Proportion
+    condition: Condition | None
+    untried: tuple[Relation, ...]
+    tested: Tested
+    against: Witness | None
+
+    @property
+    def commuted(self) -> Proportion:
+        """The contexts in which they commuted, both accepted, of those in which they were compared so, or did not."""
+        compared = sum(self.verdicts.values()) - self.verdicts.get("vacuous", 0)
+        return Proportion(
+            self.verdicts.get("diamond", 0) - self.num_refused, compared - self.num_refused
+        )
+
+    @property
+    def rule(self) -> str | None:
+        """The condition as a person reads it; what is always so is so as far as was tried."""
+        if self.condition is None:
+            return None
+        is_open = self.untried and not self.condition.terms
+        return f"{self.condition.text}, as far as seen" if is_open else self.condition.text
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeclaredHint:
+    """A declared hint and what replay says of it: the cases that contradict it, or would have, of those seen."""
+
+    tool: str
+    hint: HintName
+    declared: bool
+    standing: Standing
+    seen: Proportion
+    witness: Witness | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Annotations:
+    """Tools and pairs of them, sorted, with their evidence, and the declared hints that replay bears on.
+
+    ``left_out`` counts the episodes whose replays say nothing, by reason. ``num_disputed`` calls gave another answer in
+    the same state of another episode, so that states of one hash are not equal; the first one counts. ``undeclared``
+    says why no declared hints were looked at, if so. ``risk`` bounds the chance of the opposite of a hint that is given
+    as true. ``missing`` are calls of logs that are in no episode. ``ignored`` names what the environment leaves out of
+    its states' bytes; None if that is not known.
+    """
+
+    environment: str
+    tools: tuple[ToolEvidence, ...]
+    pairs: tuple[PairEvidence, ...]
+    declared: tuple[DeclaredHint, ...]
+    num_episodes: int
+    num_sources: int
+    left_out: Mapping[str, int]
+    num_disputed: int
+    risk: float
+    undeclared: str | None = None
+    missing: tuple[LeftOut, ...] = ()
+    ignored: tuple[str, ...] | None = ()
+
+    @property
+    def tested(self) -> Tested:
+        """How conditions did on contexts that they had not seen, over all pairs."""
+        return sum((pair.tested for pair in self.pairs), Tested())
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What a call gave in a state: the next state's hash, None if that is not known, and its output; and who saw it."""
+
+    after: str | None
+    output: str | None
+    refused: bool
+    witness: Witness
+    sources: set[str]
+
+
+@dataclass(slots=True)
+class _Met:
+    """Two calls in a state: what they showed, what each gave in this state, and who saw it.
+
+    ``refused``: they commute, but one was refused.
+    """
+
+    verdict: Verdict
+    arguments: tuple[Arguments, Arguments]
+    outputs: tuple[str | None, str | None]
+    refused: bool
+    witness: Witness
+    sources: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What was seen so far, gathered one episode after another."""
+
+    answers: dict[tuple[str, _CallKey], _Answer] = field(default_factory=dict)
+    pairs: dict[tuple[str, str], dict[tuple[str, str, str], _Met]] = field(default_factory=dict)
+    sources: dict[str, set[str]] = field(default_factory=dict)
+    left_out: Counter[str] = field(default_factory=Counter)
+    disputed: set[tuple[str, _CallKey]] = field(default_factory=set)
+    missing: list[LeftOut] = field(default_factory=list)
+    num_episodes: int = 0
+
+    def leave_out(self, reason: str) -> None:
+        """Count an episode that says nothing."""
+        self.num_episodes += 1
+        self.left_out[reason] += 1
+
+    def add(self, episode: Episode, tree: ReplayTree) -> None:
+        """Take the contexts of an episode; raises :class:`MalformedInputError` if its operations are no calls."""
+        calls = [_call(episode, operation) for operation in episode.operations]
+        lattice = Lattice.of(tree)
+        if tree.contradiction is not None or lattice.unequal is not None:
+            self.leave_out("unequal_futures" if tree.contradiction is None else "nondeterministic")
+            return
+        self.num_episodes += 1
+        for name, _ in calls:
+            self.sources.setdefault(name, set()).add(episode.provenance.source)
+        self._add_answers(episode, lattice, calls)
+        self._add_pairs(episode, lattice, calls)
+
+    def _add_answers(
+        self, episode: Episode, lattice: Lattice, calls: Sequence[tuple[str, Mapping[str, Json]]]
+    ) -> None:
+        for (number, operation), answer in lattice.transitions.items():
+            context = lattice.contexts[number]
+            name, arguments = calls[operation]
+            accepted = not isinstance(answer, str)
+            key = context.state_hash, (name, as_text(arguments))
+            known = self.answers.get(key)
+            given = _Answer(
+                after=None if isinstance(answer, str) else lattice.contexts[answer].state_hash,
+                output=lattice.outputs.get((number, operation)),
+                refused=_is_refused(lattice, episode, number, operation),
+                witness=_witness(episode, context.sequence, (operation,)),
+                sources=set() if known is None else known.sources,
+            )
+            given.sources.add(episode.provenance.source)
+            # A refusal that a trace has is an answer after which the state is known; elsewhere it is not.
+            if known is None or (known.after is None and accepted):
+                self.answers[key] = given
+            if known is not None and not _alike(known, given):
+                self.disputed.add(key)
+
+    def _add_pairs(
+        self, episode: Episode, lattice: Lattice, calls: Sequence[tuple[str, Mapping[str, Json]]]
+    ) -> None:
+        texts = [as_text(_payload(operation)) for operation in episode.operations]
+        given = [as_arguments(arguments) for _, arguments in calls]
+        for pair, contexts in lattice.by_pair.items():
+            # For one tool, by payload: the same two calls are one pair, whichever stood first.
+            a, b = sorted(pair, key=lambda operation: (calls[operation][0], texts[operation]))
+            met = self.pairs.setdefault((calls[a][0], calls[b][0]), {})
+            for number, (verdict, _) in contexts.items():
+                context = lattice.contexts[number]
+                seen = met.setdefault(
+                    (context.state_hash, texts[a], texts[b]),
+                    _Met(
+                        verdict=verdict,
+                        arguments=(given[a], given[b]),
+                        outputs=(
+                            lattice.outputs.get((number, a)),
+                            lattice.outputs.get((number, b)),
+                        ),
+                        refused=verdict == "diamond"
+                        and any(_is_refused(lattice, episode, number, one) for one in (a, b)),
+                        witness=_witness(episode, context.sequence, (a, b)),
+                    ),
+                )
+                seen.sources.add(episode.provenance.source)
+
+    def annotations(
+        self,
+        environment: str,
+        declared: Sequence[Tool],
+        *,
+        risk: float,
+        undeclared: str | None = None,
+        ignored: Collection[str] | None = (),
+    ) -> Annotations:
+        """What all of it says; ``declared`` are the tools with the hints that their maker gives.
+
+        ``ignored`` names what the environment leaves out of its states' bytes; None if that is not known.
+        """
+        unseen = None if ignored is None else tuple(sorted(ignored))
+        names = sorted({name for _, (name, _) in self.answers})
+        tools = tuple(self._tool(name, unseen) for name in names)
+        return Annotations(
+            environment=environment,
+            tools=tools,
+            pairs=tuple(self._pair(*item) for item in sorted(self.pairs.items())),
+            declared=_compared(tools, declared),
+            num_episodes=self.num_episodes,
+            num_sources=len(set().union(*self.sources.values())),
+            left_out=dict(sorted(self.left_out.items())),
+            num_disputed=len(self.disputed),
+            risk=risk,
+            undeclared=undeclared,
+            missing=tuple(self.missing),
+            ignored=unseen,
+        )
+
+    def _tool(self, name: str, ignored: tuple[str, ...] | None) -> ToolEvidence:
+        answers = [
+            (state, call, answer)
+            for (state, call), answer in self.answers.items()
+            if call[0] == name
+        ]
+        accepted = [item for item in answers if not item[2].refused]
+        changes = [item for item in accepted if item[2].after != item[0]]
+        both = [
+            (answer, self.answers.get((str(answer.after), call))) for _, call, answer in changes
+        ]
+        repeated = [(answer, again) for answer, again in both if again and not again.refused]
+        changed_again = [again for answer, again in repeated if again.after != answer.after]
+        same = sum(answer.output == again.output for answer, again in repeated)
+        return ToolEvidence(
+            name=name,
+            refused=Proportion(sum(answer.refused for _, _, answer in answers), len(answers)),
+            changed=Proportion(len(changes), len(accepted)),
+            changed_again=Proportion(len(changed_again), len(repeated)),
+            same_output=Proportion(same, len(repeated)),
+            refused_again=sum(again is not None and again.refused for _, again in both),
+            num_sources=len(self.sources[name]),
+            changed_in=of_units(
+                ((state, call), answer.sources, answer.after != state)
+                for state, call, answer in accepted
+            ),
+            changed_again_in=of_units(
+                (again.witness, again.sources, again.after != answer.after)
+                for answer, again in repeated
+            ),
+            ignored=ignored,
+            change=changes[0][2].witness if changes else None,
+            second_change=changed_again[0].witness if changed_again else None,
+        )
+
+    def _pair(
+        self, tools: tuple[str, str], met: Mapping[tuple[str, str, str], _Met]
+    ) -> PairEvidence:
+        refused = sum(seen.refused for seen in met.values())
+        kept = [
+            (key, seen)
+            for key, seen in sorted(met.items())
+            if seen.verdict != "vacuous" and not seen.refused
+        ]
+        compared = [seen for _, seen in kept]
+        samples = [
+            Sample(*seen.arguments, seen.verdict == "diamond", frozenset(seen.sources))
+            for seen in compared
+        ]
+        one_tool = tools[0] == tools[1]
+        return PairEvidence(
+            tools=tools,
+            verdicts=dict(sorted(Counter(seen.verdict for seen in met.values()).items())),
+            num_refused=refused,
+            num_sources=len({source for seen in met.values() for source in seen.sources}),
+            not_commuted_in=of_units(
+                (key, seen.sources, seen.verdict != "diamond") for key, seen in kept
+            ),
+            condition=learn(samples, one_tool=one_tool),
+            untried=untried(
+                ((*seen.arguments, *seen.outputs) for seen in compared), one_tool=one_tool
+            ),
+            tested=cross_test(samples, one_tool=one_tool),
+            against=next((seen.witness for seen in compared if seen.verdict != "diamond"), None),
+        )
+
+
+def _compared(tools: Sequence[ToolEvidence], declared: Sequence[Tool]) -> tuple[DeclaredHint, ...]:
+    """The hints on state that are declared of the tools that were seen, each with what replay says of it."""
+    said = {tool.name: tool for tool in declared}
+    found = []
+    for tool in tools:
+        if tool.name not in said:
+            continue
+        cases: tuple[tuple[HintName, bool | None, Proportion, Witness | None], ...] = (
+            ("readOnlyHint", said[tool.name].read_only, tool.changed, tool.change),
+            ("idempotentHint", said[tool.name].idempotent, tool.changed_again, tool.second_change),
+        )
+        for hint, value, seen, witness in cases:
+            if value is not None:
+                standing = _standing(value, seen)
+                found.append(
+                    DeclaredHint(
+                        tool=tool.name,
+                        hint=hint,
+                        declared=value,
+                        standing=standing,
+                        seen=seen,
+                        witness=witness if standing == "contradicted" else None,
+                    )
+                )
+    return tuple(found)
+
+
+def _standing(declared: bool, seen: Proportion) -> Standing:
+    """What is said of a hint by how often the opposite of a true one was seen."""
+    if not seen.total:
+        return "not tested"
+    if declared:
+        return "contradicted" if seen.count else "not contradicted"
+    return "not contradicted" if seen.count else "unsupported"
+
+
+def _call(episode: Episode, operation: Operation) -> tuple[str, Mapping[str, Json]]:
+    """The tool and the arguments of an operation."""
+    match operation.payload:
+        case {"name": str(name), "arguments": dict(arguments)}:
+            return name, arguments
+    raise MalformedInputError(
+        "an environment whose steps are no calls",
+        where=f"{episode.episode_id}, {operation.signature[:120]}",
+        found=repr(operation.payload)[:120],
+        expected="operations of a vcrt.CallEnvironment: a tool's name and its arguments",
+    )
+
+
+def _payload(operation: Operation) -> dict[str, Json]:
+    """What says how a call runs, but how its output is kept."""
+    payload: Any = operation.payload
+    return {name: value for name, value in payload.items() if name != "redact"}
+
+
+def _is_refused(lattice: Lattice, episode: Episode, context: int, operation: int) -> bool:
+    """Whether a call was refused, or answered as a refusal is, and changed nothing.
+
+    Where the trace itself has the call refused, its refusal is an output; kept by its hash, it is told by that alone,
+    and so any such call that changed nothing counts as refused.
+    """
+    answer = lattice.transitions[context, operation]
+    if isinstance(answer, str):
+        return True
+    if lattice.contexts[answer].state_hash != lattice.contexts[context].state_hash:
+        return False
+    payload: Any = episode.operations[operation].payload
+    output = lattice.outputs.get((context, operation)) or ""
+    if _is_error(output):
+        return True
+    is_hidden = payload.get("redact") or lattice.as_in_reference(context, operation)
+    return bool(payload.get("fails") and is_hidden)
+
+
+def _is_error(output: str) -> bool:
+    """Whether an output is an object that tells an error, as a refusal does."""
+    if not output.startswith('{"error":'):
+        return False
+    try:
+        return bool(json.loads(output)["error"])
+    except ValueError:  # an output that is kept in part
+        return True
+
+
+def _alike(one: _Answer, other: _Answer) -> bool:
+    """Whether two answers are one; where one of them does not tell the state, both must be refusals."""
+    if one.after is None or other.after is None:
+        return one.refused and other.refused
+    return (one.after, one.output) == (other.after, other.output)
+
+
+def _witness(episode: Episode, context: Order, operations: tuple[int, ...]) -> Witness:
+    names = tuple(episode.operations[operation].signature for operation in operations)
+    return Witness(episode.episode_id, context, operations, names)

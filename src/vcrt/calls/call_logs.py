@@ -1,0 +1,289 @@
+"""Read traces of tool calls from the logs that people have.
+
+A log is JSON lines (or one JSON document, a list or an object), each of one of these forms, told apart by what is in
+it:
+
+- plain: ``{"name": ..., "arguments": {...}}``, with ``"output"`` if it is known;
+- a chat message of OpenAI's form (``tool_calls`` or ``function_call``, and ``role: tool`` or ``function`` for what came
+  back), an item of its Responses (``function_call``, ``function_call_output``, ``mcp_call``), a message of content
+  blocks (``tool_use``, ``tool_result``, and those of MCP), one of LangChain, of pydantic-ai, of inspect_ai or of Claude
+  Code;
+- a request or a response of JSON-RPC, as the Model Context Protocol has them (``tools/call``);
+- a whole trace: ``{"messages": [...]}``, ``{"traj": [...]}`` or ``{"calls": [...]}``, with ``"initial"`` for what
+  ``reset`` is given.
+
+Lines that are no whole traces belong to one trace. Results without identifiers are those of the last message's calls,
+in their order. The texts of messages are kept as known before the calls that follow. What looks like a call or a result
+and is not read is an error. Not covered: whether an environment gives what the log has.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from codecs import BOM_UTF8
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from vcrt.calls.log_events import FORMS, malformed, unread_in
+from vcrt.calls.log_traces import Gathered, Trace
+from vcrt.documents import MAX_BYTES, read_limited, strict_json
+from vcrt.errors import MalformedInputError
+from vcrt.hashing import canonical_json
+
+#: Where the items of a whole trace stand.
+_ITEMS = ("messages", "calls", "traj")
+#: What else a whole trace holds that is no call that was made.
+_BESIDE_ITEMS = {*_ITEMS, "initial", "tools", "functions"}
+_LISTS_OF_OUTPUTS = ("outputs", "results", "responses", "observations")
+#: What an inspect_ai sample holds beside: how its messages came to be.
+_OF_INSPECT = {"epoch", "events", "store", "input", "attachments"}
+
+
+def read_traces(path: Path) -> tuple[Trace, ...]:
+    """The traces of a log; raises :class:`vcrt.errors.MalformedInputError` naming the line that is wrong."""
+    if not path.is_file():
+        raise MalformedInputError(
+            "no log there",
+            where=str(path),
+            found="a directory" if path.is_dir() else "no such file",
+            expected="a file of JSON lines",
+        )
+    traces: list[Trace] = []
+    lines = Gathered(str(path))
+    for where, value in _values(path):
+        if not isinstance(value, Mapping):
+            raise malformed(where, f"a {type(value).__name__}")
+        items = [key for key in _ITEMS if isinstance(value.get(key), list)]
+        full = [key for key in items if value[key]] or items[:1]
+        if len(full) > 1:
+            raise malformed(where, f"a trace with both {full[0]!r} and {full[1]!r}")
+        if full:
+            traces.append(_whole(value, full[0], where))
+        else:
+            lines.take(value, where)
+    if lines.initial is not None and not lines.calls:
+        raise MalformedInputError(
+            "an `initial` of no trace",
+            where=str(path),
+            found=f"in a line of its own: {json.dumps(lines.initial)[:100]}",
+            expected="calls in lines of their own behind it",
+            remedy="write it beside the `messages` or `calls` of the trace that it is of",
+        )
+    traces += [_readable(lines)] if lines.calls else []
+    if not any(trace.calls or trace.invalid for trace in traces):
+        raise MalformedInputError(
+            "a log without any call of a tool", where=str(path), expected=FORMS
+        )
+    return tuple(traces)
+
+
+def _values(path: Path) -> Iterator[tuple[str, Any]]:
+    text = read_limited(path, MAX_BYTES).removeprefix(BOM_UTF8)
+    if b"\0" in text[:4]:
+        raise MalformedInputError(
+            "a log that is not in UTF-8",
+            where=str(path),
+            found="UTF-16 or UTF-32",
+            expected="UTF-8",
+            remedy=f"iconv -f UTF-16 -t UTF-8 {path.name} > utf8-{path.name}",
+        )
+    lines = [
+        (number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()
+    ]
+    whole = None
+    try:
+        whole = strict_json(text) if len(lines) > 1 or text.lstrip()[:1] == b"[" else None
+    except json.JSONDecodeError:
+        pass
+    except ValueError as error:
+        try:
+            strict_json(lines[0][1])
+        except json.JSONDecodeError:  # one document over several lines
+            raise _no_json(str(path), error) from error
+        except ValueError:  # a line that is deeper or larger than what is read
+            pass
+    if isinstance(whole, list):
+        yield from ((f"{path}, item {place}", item) for place, item in enumerate(whole, start=1))
+        return
+    if whole is not None:
+        yield str(path), whole
+        return
+    for number, line in lines:
+        where = f"{path}:{number}"
+        try:
+            yield where, strict_json(line)
+        except ValueError as error:
+            raise _no_json(where, error) from error
+
+
+def _no_json(where: str, error: ValueError) -> MalformedInputError:
+    if isinstance(error, json.JSONDecodeError):
+        return malformed(where, f"no JSON: {str(error)[:200]}")
+    return malformed(where, str(error)[:200], "holds what is not read")
+
+
+def _whole(value: Mapping[str, Any], key: str, where: str) -> Trace:
+    """A whole trace, with its items under ``key``."""
+    lists = [name for name in _LISTS_OF_OUTPUTS if isinstance(value.get(name), list)]
+    if any(value[name] for name in lists):
+        raise malformed(where, f"a trace with {lists[0]!r} beside its {key}")
+    gathered = Gathered(str(value.get("id", where)), initial=value.get("initial"))
+    for place, item in enumerate(value[key], start=1):
+        gathered.take(item, f"{where}, item {place}")
+    left_out = _BESIDE_ITEMS | (_OF_INSPECT if "epoch" in value else set())
+    rest = {name: value[name] for name in value if name not in left_out}
+    gathered.add_all(unread_in(rest), where)
+    return _readable(gathered)
+
+
+def _readable(gathered: Gathered) -> Trace:
+    """The trace; raises the error of a call that cannot be read, unless its output says that it failed."""
+    trace = gathered.trace()
+    for number, error in gathered.unread.items():
+        if not shows_failure(trace.calls[number].logged):
+            raise error
+    return trace.without(
+        {number: (trace.places[number], error.what) for number, error in gathered.unread.items()}
+    )
+
+
+def same_output(logged: str, output: str) -> bool:
+    """Whether an output, as canonical JSON, is what a log has, which may have wrapped it or written it as text.
+
+    One that is marked as an error, as MCP does, is none that is not. A number is the text that JSON writes it as.
+
+    >>> same_output('[{"type":"text","text":"done"}]', '"done"')
+    True
+    """
+    one, other = json.loads(logged), _json_or_text(output)
+    return _is_error(one) == _is_error(other) and not _forms(one).isdisjoint(_forms(other))
+
+
+#: What may stand before the reason of a refusal: "error" in any case, or the name of an exception.
+_BEFORE_REASON = re.compile(r"((?i:error)|([A-Za-z_]\w*\.)*[A-Z]\w*):\s*")
+#: What a clock or chance gives: UUIDs and other long hexadecimal numbers, times, and seconds since 1970.
+_DRAWN = re.compile(
+    r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{9,}(\.\d+)?"
+    r"|(?<![0-9a-z])(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{6,64}(?![0-9a-z])"
+    r"|\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?(Z|[+-]\d\d:?\d\d)?",
+    re.IGNORECASE,
+)
+
+
+def same_refusal(logged: str, reason: str) -> bool:
+    """Whether a log's output says that a call was refused for this reason.
+
+    It does as ``{"error": reason}``, as the reason alone, as ``Error: reason`` in any case, and after the name of any
+    exception, as in ``ValueError: reason``; each also as the text of a result of MCP, or of content blocks.
+
+    >>> same_refusal('{"content":[{"type":"text","text":"Error: no tea"}],"isError":true}', "no tea")
+    True
+    """
+    for text in _forms(json.loads(logged)):
+        match _json_or_text(text):
+            case {"error": str(said), **more} if not more:
+                pass
+            case said:
+                said = said if isinstance(said, str) else text
+        said = said.strip()
+        if reason.strip() in (said, _BEFORE_REASON.sub("", said, count=1)):
+            return True
+    return False
+
+
+#: How an output that is a text begins if the call failed.
+_FAILURE = re.compile(r"\s*((?i:error)\b|([A-Za-z_]\w*\.)*\w*(Error|Exception)\s*:)")
+
+
+def shows_failure(logged: str | None) -> bool:
+    """Whether a log's output says that the call failed, whatever the reason: as :func:`same_refusal` knows refusals.
+
+    >>> shows_failure('"Error: unknown tool"'), shows_failure('{"error":"x"}'), shows_failure('"no error"')
+    (True, True, False)
+    """
+    if logged is None:
+        return False
+    value = json.loads(logged)
+    if _is_error(value):
+        return True
+    for text in _forms(value):
+        said = _json_or_text(text)
+        if isinstance(said, Mapping) and said.get("error"):
+            return True
+        if _FAILURE.match(said if isinstance(said, str) else text):
+            return True
+    return False
+
+
+def looks_drawn(logged: str, output: str) -> bool:
+    """Whether two outputs differ only in what looks like a time or a random identifier.
+
+    >>> looks_drawn('{"id":"ev-0a1b2c"}', '{"id":"ev-9f8e7d"}')
+    True
+    """
+    one, other = (
+        {_DRAWN.sub("*", form) for form in _forms(value)}
+        for value in (json.loads(logged), _json_or_text(output))
+    )
+    return not one.isdisjoint(other)
+
+
+def _forms(value: Any) -> set[str]:
+    """The texts that one output may be written as."""
+    found = {canonical_json(value).decode()}
+    if isinstance(value, str):
+        inner = _json_or_text(value)
+        found |= {value.strip()} if inner == value else _forms(inner) | {value.strip()}
+    if isinstance(value, Mapping) and isinstance(value.get("content"), list):
+        found |= _forms(value["content"])
+        if value.get("structuredContent") is not None:
+            found |= _forms(value["structuredContent"])
+    if isinstance(value, list) and value and all(_is_text(block) for block in value):
+        found |= _forms("\n".join(block["text"] for block in value))
+    if isinstance(value, Mapping) and set(value) in ({"result"}, {"output"}):
+        found |= _forms(next(iter(value.values())))
+    return found
+
+
+def _is_error(value: Any) -> bool:
+    """Whether an output is marked as an error, in whatever it may be wrapped."""
+    match value:
+        case str():
+            inner = _json_or_text(value)
+            return inner != value and _is_error(inner)
+        case list() if value and all(_is_text(block) for block in value):
+            return any(_is_error(block["text"]) for block in value)
+        case {"isError": True} | {"is_error": True}:
+            return True
+        case {"content": list(blocks)}:
+            return _is_error(blocks)
+        case {"result": inner, **more} | {"output": inner, **more} if not more:
+            return _is_error(inner)
+    return False
+
+
+def _is_text(block: Any) -> bool:
+    return isinstance(block, Mapping) and isinstance(block.get("text"), str)
+
+
+def _json_or_text(text: str) -> Any:
+    """What a text holds as JSON, or the text: 1.10 is not 1.1 as a text, so numbers in texts stay texts."""
+    try:
+        value = strict_json(text)
+    except ValueError:  # a number that is none, half a character and the like are texts, too
+        return text
+    return text if isinstance(value, int | float) else value
+
+
+def windows(number: int, size: int | None, most: int) -> Iterable[range]:
+    """Which calls of a trace are certified together: all, or every ``size`` that follow each other.
+
+    More calls than ``most`` are cut into parts of about one length, the fewest that do.
+    """
+    if size is not None:
+        return [range(start, start + size) for start in range(number - size + 1)]
+    parts = -(-number // most)
+    return [range(*cut) for cut in pairwise(number * part // parts for part in range(parts + 1))]

@@ -1,0 +1,1 @@
+"""Judge what replays show: relations of pairs, legal orders, exclusions. Pure."""

@@ -1,0 +1,187 @@
+"""Ask afterwards: where two orders of a pair seem to end in one state, make further calls after both, and compare.
+
+Equal bytes of two states are the environment's word. A probe is a call (:meth:`StepEnvironment.probes`: by default the
+episode's own operations) that runs on a copy of each of the two states; if it is answered otherwise after one of them,
+or leads to another state, the states were not equal and the episode certifies nothing. What was asked is kept as a
+second opinion on the episode, one for each pair that commutes somewhere. Not covered: states that no probe tells apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+from vcrt.certificates.certificates import UncertifiedError
+from vcrt.certificates.replay_tree import EpisodeReplays, Reached, ReplayTree
+from vcrt.environments.contract import (
+    CrossCheck,
+    Environment,
+    Episode,
+    Operation,
+    Rejected,
+    StepEnvironment,
+)
+from vcrt.environments.shared_prefixes import as_values
+from vcrt.environments.states.outside_states import names_of_parts
+from vcrt.environments.tool_calls import CallEnvironment
+from vcrt.errors import EnvironmentFailure, VerifierFailure
+from vcrt.orders import Order
+
+#: How the checker of a second opinion is called that is probes; the two operations follow, and what told them apart.
+PROBES = "probes"
+
+
+def is_probes(check: CrossCheck) -> bool:
+    """Whether a second opinion is what was asked after both orders of a pair."""
+    return check.checker.partition(" ")[0] == PROBES
+
+
+def probed_pair(check: CrossCheck) -> tuple[int, int]:
+    """The two operations whose orders were probed."""
+    first, second = check.checker.partition(": ")[0].removeprefix(f"{PROBES} ").split(",")
+    return int(first), int(second)
+
+
+def found_by(check: CrossCheck) -> str:
+    """What told the two orders apart, in words; "" if nothing did."""
+    return check.checker.partition(": ")[2]
+
+
+def probe(environment: Environment, replays: EpisodeReplays) -> tuple[CrossCheck, ...]:
+    """Probe each pair of operations once that commutes somewhere, where most others have run before.
+
+    At most ``max_probes`` calls are made after each of the two orders, over all pairs together: as many for each pair,
+    one at least. Raises what the environment raises, but for what its own code raises in a probe: that is its answer.
+    """
+    if not isinstance(environment, StepEnvironment) or not environment.max_probes:
+        return ()
+    episode, contexts = replays.episode, deepest_diamonds(replays.tree)
+    probes = environment.probes(episode)
+    if not contexts or not probes:
+        return ()
+    share = max(1, environment.max_probes // len(contexts))
+    prober = _Prober(as_values(environment), environment, episode)
+    checks = []
+    for number, ((first, second), context) in enumerate(sorted(contexts.items())):
+        if number * share >= environment.max_probes:
+            break
+        # Those that many pairs have no room for take turns.
+        start = number * share % len(probes)
+        turn = list(chain(probes[start:], probes[:start]))[:share]
+        checks.append(prober.check(context, first, second, turn))
+    return tuple(checks)
+
+
+def deepest_diamonds(tree: ReplayTree) -> dict[tuple[int, int], Order]:
+    """For each pair that commutes somewhere, the longest sequence after which it does, the first such."""
+    answers = tree.answers
+    found: dict[tuple[int, int], Order] = {}
+    for sequence, reached in answers.items():
+        if len(sequence) < 2 or sequence[-2] > sequence[-1] or reached.state_hash is None:
+            continue
+        *context, first, second = sequence
+        middle, other = (*context, second), (*context, second, first)
+        if other not in answers or answers[other].state_hash != reached.state_hash:
+            continue
+        if answers[other].output != answers[sequence[:-1]].output:
+            continue
+        if answers[middle].output != reached.output:
+            continue
+        known = found.get((first, second))
+        if known is None or len(known) < len(context):
+            found[first, second] = tuple(context)
+    return found
+
+
+@dataclass(slots=True)
+class _Prober:
+    """Runs probes on states of one episode; states of sequences are made once."""
+
+    values: StepEnvironment[object]
+    environment: StepEnvironment[object]
+    episode: Episode
+    states: dict[Order, object] = field(default_factory=dict)
+
+    def check(
+        self, context: Order, first: int, second: int, probes: Sequence[Operation]
+    ) -> CrossCheck:
+        """What probes say of the two orders after a context."""
+        orders = ((*context, first, second), (*context, second, first))
+        states = [self._state(order) for order in orders]
+        asked, agreed, told = 0, 0, ""
+        for operation in probes:
+            one, other = (self._answer(state, operation) for state in states)
+            # What breaks off after both has told nothing.
+            asked += not (isinstance(one, str) and one == other)
+            agreed += isinstance(one, Reached) and one == other
+            if one != other and not told:
+                said = self.environment.describe(operation)
+                pairs = zip((one, other), orders, strict=True)
+                told = f": {said} is " + ", and ".join(f"{a} after {list(o)}" for a, o in pairs)
+        return CrossCheck(f"{PROBES} {first},{second}{told}", asked, agreed)
+
+    def _state(self, sequence: Order) -> object:
+        if sequence not in self.states:
+            if not sequence:
+                made = self.values.initial_state(self.episode)
+            else:
+                operation = self.episode.operations[sequence[-1]]
+                answer = self.values.step(self._state(sequence[:-1]), operation)
+                if isinstance(answer, Rejected):
+                    raise self._changed(sequence, answer)
+                made = answer.state
+            self.states[sequence] = made
+        return self.states[sequence]
+
+    def _changed(self, sequence: Order, answer: Rejected) -> VerifierFailure:
+        """The error of a sequence that was accepted in the replays and is refused now."""
+        shared = list[str]()
+        if isinstance(self.environment, CallEnvironment):
+            shared = names_of_parts(self.environment, self.environment.initial_state(self.episode))
+        return VerifierFailure(
+            "a sequence that was accepted before is refused when it is run again",
+            where=f"environment {self.environment.name!r}, {self.episode.episode_id}, after "
+            f"{list(sequence[:-1])}: step {sequence[-1]}",
+            found="; ".join(
+                [answer.reason, *(f"{name} names a part of the state" for name in shared[:1])]
+            ),
+            expected="one answer to each sequence, whatever was run before",
+            remedy="let `reset` make all of the state anew, with nothing in it that a module or class keeps; fix "
+            "clocks and chance there",
+        )
+
+    def _answer(self, state: object, operation: Operation) -> Reached | str:
+        try:
+            answer = self.values.step(state, operation)
+        except EnvironmentFailure as error:
+            # A call that the log never made there may break the tool's own code.
+            return f"broken off ({str(error.found).partition(':')[0]})"
+        if isinstance(answer, Rejected):
+            return Reached(None, answer.reason)
+        digest = self.values._hash(answer.state)
+        return Reached(digest, None, output=answer.output)
+
+
+def probed_pairs(checks: Sequence[CrossCheck]) -> dict[tuple[int, int], int]:
+    """The pairs that were probed, each with the number of probes."""
+    return {probed_pair(check): check.checked for check in checks if is_probes(check)}
+
+
+def in_brief(checks: Sequence[CrossCheck]) -> tuple[CrossCheck, ...]:
+    """The second opinions, with those of probes as one.
+
+    >>> in_brief([CrossCheck("probes 0,1", 3, 3), CrossCheck("probes 0,2", 2, 1)])
+    (CrossCheck(checker='probes', checked=5, agreed=4),)
+    """
+    probes = [check for check in checks if is_probes(check)]
+    number, agreed = sum(c.checked for c in probes), sum(c.agreed for c in probes)
+    others = tuple(check for check in checks if not is_probes(check))
+    return (*others, CrossCheck(PROBES, number, agreed)) if probes else others
+
+
+def require_not_told_apart(checks: Sequence[CrossCheck]) -> None:
+    """Raises :class:`UncertifiedError` if a probe told two states of one hash apart."""
+    for check in checks:
+        if is_probes(check) and check.agreed != check.checked:
+            raise UncertifiedError("unequal_futures", found_by(check))

@@ -1,0 +1,194 @@
+"""Choose which sequences are replayed of an episode with too many contexts: some for every pair, one of each class.
+
+First the reference order. Then, operation by operation, each pair in one context that legal orders reach by what is
+known so far: that finds the certified order if every pair has one relation in all contexts. Then each pair in more
+contexts, from prefixes of random legal orders: that finds out if it has not. Last, one representative of every class of
+orders (:mod:`vcrt.certificates.long_episodes`), as a whole. What no context has shown to commute counts as dependent.
+
+Pure: it reads the answers to what it asked for before, and gives what to ask next. Not covered: what all of it
+certifies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from vcrt.certificates.certificates import Certificate, UncertifiedError, Verdict, path_after
+from vcrt.certificates.lattice import Lattice
+from vcrt.certificates.long_episodes import certified_order, expected_representatives
+from vcrt.certificates.replay_tree import Reached, ReplayTree
+from vcrt.orders import Order
+from vcrt.partial_orders import members
+
+#: In how many contexts that begin legal orders each pair is compared, and in how many that begin accepted ones, if
+#: there are as many. What finds the relations, and what other pairs are compared in, comes on top.
+CONTEXTS_PER_PAIR = 8
+#: After how many draws in a row that give no new context a pair is taken to have no more.
+_MISSES = 8
+_UNKNOWN = Reached(None, "not replayed")
+
+_Pair = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What must stand before and after each operation, itself included, by what is known so far; closed."""
+
+    before: list[int]
+    after: list[int]
+
+    @classmethod
+    def nothing(cls, num_operations: int) -> _Known:
+        return cls(*([1 << i for i in range(num_operations)] for _ in range(2)))
+
+    def put_last(self, operation: int, direct: int) -> None:
+        """Let ``operation``, which nothing stands behind yet, stand behind those of ``direct``."""
+        for first in members(direct):
+            self.before[operation] |= self.before[first]
+        for first in members(self.before[operation]):
+            self.after[first] |= 1 << operation
+
+    def implied(self, pair: _Pair) -> bool:
+        """Whether a third operation stands between the two."""
+        first, second = pair
+        return bool(self.after[first] & self.before[second] & ~(1 << first | 1 << second))
+
+    def comparable(self, done: int, pair: _Pair) -> bool:
+        """Whether the first of the pair may run after ``done``, and then the second."""
+        first, second = pair
+        return (
+            not done & (1 << first | 1 << second)
+            and not self.before[first] & ~(done | 1 << first)
+            and not self.before[second] & ~(done | 1 << first | 1 << second)
+        )
+
+
+def sampled_sequences(
+    answers: Mapping[Order, Reached],
+    num_operations: int,
+    draw: np.random.Generator,
+) -> Iterator[list[Order]]:
+    """Batches of sequences to replay; ``answers`` has to hold the answers to a batch before the next is asked for."""
+    reference = tuple(range(num_operations))
+    yield [reference]
+    if answers.get(reference, _UNKNOWN).state_hash is None:
+        return
+    legal, accepted = _Known.nothing(num_operations), _Known.nothing(num_operations)
+    for last in range(1, num_operations):
+        yield from _place(answers, last, legal, accepted)
+    yield _more_contexts(num_operations, legal, accepted, draw)
+    yield _one_of_each_class(answers, num_operations)
+
+
+def _place(
+    answers: Mapping[Order, Reached], last: int, legal: _Known, accepted: _Known
+) -> Iterator[list[Order]]:
+    """Compare an operation with each that stands before it in the reference order, among those alone."""
+
+    def context(known: _Known, first: int) -> Order:
+        return tuple(k for k in range(last) if not known.after[first] >> k & 1)
+
+    def runs_early(known: _Known, first: int) -> bool:
+        """Whether the operation is accepted without the first one, which is then refused because it comes too late."""
+        reached = answers.get((*context(known, first), last), _UNKNOWN)
+        return reached.state_hash is not None
+
+    yield [s for first in range(last) for s in _both((first, last), context(legal, first))]
+    direct = needed = 0
+    for first in reversed(range(last)):
+        # One that stands before another which must be first is implied; its own relation comes later.
+        if not legal.after[first] & direct:
+            verdict = _verdict(answers, context(legal, first), (first, last))
+            if verdict != "diamond":
+                direct |= 1 << first
+            if verdict not in ("diamond", "conflicts", "observes") and not runs_early(legal, first):
+                needed |= 1 << first
+    legal.put_last(last, direct)
+    # Where a conflict implies an order, illegal orders that are accepted show the pair's own relation.
+    open_pairs = [
+        first
+        for first in range(last)
+        if legal.implied((first, last)) and not accepted.after[first] & needed
+    ]
+    yield [s for first in open_pairs for s in _both((first, last), context(accepted, first))]
+    for first in reversed(open_pairs):
+        if not accepted.after[first] & needed:
+            verdict = _verdict(answers, context(accepted, first), (first, last))
+            needed |= (verdict == "precedes" and not runs_early(accepted, first)) << first
+    accepted.put_last(last, needed)
+
+
+def _more_contexts(
+    num_operations: int,
+    legal: _Known,
+    accepted: _Known,
+    draw: np.random.Generator,
+) -> list[Order]:
+    """Every pair in contexts drawn at random; a context that is drawn serves all pairs that can be compared there."""
+    pairs = list(combinations(range(num_operations), 2))
+    wanted: dict[Order, None] = {}
+    for known, usable in (
+        (legal, [pair for pair in pairs if not legal.implied(pair)]),
+        # What only accepted orders reach: after a reversed conflict, a pair may show something else.
+        (accepted, [pair for pair in pairs if not accepted.implied(pair)]),
+    ):
+        found: dict[_Pair, set[int]] = {pair: set() for pair in usable}
+        for pair in usable:
+            misses = 0
+            while len(found[pair]) < CONTEXTS_PER_PAIR and misses < _MISSES:
+                context = _context(known, pair, num_operations, draw)
+                done = sum(1 << operation for operation in context)
+                if done in found[pair]:
+                    misses += 1
+                    continue
+                misses = 0
+                for other in usable:
+                    lacks = len(found[other]) < CONTEXTS_PER_PAIR and done not in found[other]
+                    if lacks and known.comparable(done, other):
+                        found[other].add(done)
+                        wanted.update(dict.fromkeys(_both(other, context)))
+    return list(wanted)
+
+
+def _context(known: _Known, pair: _Pair, num_operations: int, draw: np.random.Generator) -> Order:
+    """A prefix of a random order that ``known`` allows, after which the pair can be compared."""
+    first, second = pair
+    both = 1 << first | 1 << second
+    remaining = (1 << num_operations) - 1 & ~(known.after[first] | known.after[second])
+    needed = (known.before[first] | known.before[second]) & ~both
+    order: list[int] = []
+    done = 0
+    while remaining & ~done:
+        ready = [i for i in members(remaining & ~done) if not known.before[i] & ~(done | 1 << i)]
+        operation = ready[int(draw.integers(len(ready)))]
+        order.append(operation)
+        done |= 1 << operation
+    cut = int(draw.integers(len(order) + 1))
+    return tuple(k for place, k in enumerate(order) if place < cut or needed >> k & 1)
+
+
+def _one_of_each_class(answers: Mapping[Order, Reached], num_operations: int) -> list[Order]:
+    """The representatives under the relations that all answers give; none if they give no relations."""
+    lattice = Lattice.of(ReplayTree.of(num_operations, answers))
+    try:
+        relations, order = certified_order(num_operations, lattice.certificates())
+    except UncertifiedError:
+        return []
+    return [expected.sequence for expected in expected_representatives(relations, order)]
+
+
+def _both(pair: _Pair, context: Order) -> tuple[Order, Order]:
+    first, second = pair
+    return (*context, first, second), (*context, second, first)
+
+
+def _verdict(answers: Mapping[Order, Reached], context: Order, pair: _Pair) -> Verdict | None:
+    """What a pair shows after a context; None if the context itself was refused."""
+    if answers.get(context, _UNKNOWN).state_hash is None:
+        return None
+    forward, reverse = (path_after(answers, context, each) for each in (pair, pair[::-1]))
+    return Certificate(context=context, context_hash="", forward=forward, reverse=reverse).verdict

@@ -1,0 +1,378 @@
+"""Write a value of each built-in class in the canonical form of a state, or refuse it by its place.
+
+:mod:`vcrt.environments.states.object_states` writes the whole; each function here gets its writer, the value, and its
+place.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import gc
+import random
+import struct
+import sys
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from enum import Enum, Flag
+from functools import lru_cache
+from io import BytesIO, StringIO
+from logging import Logger, getLogger
+from pathlib import PurePath
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import UUID, SafeUUID
+
+import numpy as np
+
+from vcrt.environments.states.code_identity import is_found, name_of
+from vcrt.environments.states.object_copies import own_slots
+from vcrt.errors import MalformedInputError
+from vcrt.hashing import Json
+
+if TYPE_CHECKING:
+    from vcrt.environments.states.object_states import StateWriter
+
+LONG = 1 << 4096
+#: How one comes to a value: from where, by what kind of step, and which.
+Place: TypeAlias = "tuple[Place, str, Any] | None"
+_Write: TypeAlias = "Callable[[StateWriter, Any, Place], Json]"
+#: What shows a mapping, and its changes.
+_VIEWS: tuple[type, ...] = (MappingProxyType, type({}.keys()), type({}.values()), type({}.items()))
+_NAN = struct.pack(">d", float("nan"))
+
+
+def without_form(value: object, where: Place, found: str | None = None) -> MalformedInputError:
+    """The error of a value that cannot be written, to be raised."""
+    kind = type(value)
+    return MalformedInputError(
+        "a state that holds something without a canonical form",
+        where=path_of(where),
+        found=found or f"{kind.__module__}.{kind.__qualname__}",
+        expected="values, containers, objects with attributes or that pickle, functions and classes of a module",
+        remedy="override canonical(), or name the attribute in the environment's `ignored`",
+    )
+
+
+def path_of(where: Place, *, exact: bool = True) -> str:
+    """A place as one would write it in Python; unless ``exact``, without what keys and members are."""
+    steps: list[str] = []
+    while where is not None:
+        where, step, name = where
+        if exact or step == ".{}":
+            steps.append(step.format(name)[:50])
+        else:
+            steps.append("[]")
+    return "".join(["state", *reversed(steps)])
+
+
+# How the values of each built-in class are written.
+
+
+def _enum(writer: StateWriter, value: Enum, where: Place) -> Json:
+    kind = type(value)
+    form: Json = ["flag", repr(value._value_)] if isinstance(value, Flag) else value._name_
+    return {name_of(kind): form, **writer.what_it_does(kind, where)}
+
+
+def _whole(writer: StateWriter, value: int, where: Place) -> Json:
+    number = int.__index__(value)
+    return repr(number) if -LONG < number < LONG else f"{number:x}"
+
+
+def _float_text(value: float) -> str:
+    number = float.__float__(value)
+    packed = struct.pack(">d", number)
+    return repr(number) if number == number or packed == _NAN else f"nan {packed.hex()}"
+
+
+def _complex(writer: StateWriter, value: complex, where: Place) -> Json:
+    if value == value:
+        return complex.__repr__(value)
+    return [_float_text(value.real), _float_text(value.imag)]
+
+
+def _datetime(writer: StateWriter, value: datetime, where: Place) -> Json:
+    text = str(datetime.combine(datetime.date(value), datetime.time(value)))
+    return _zoned(writer, text, value, where)
+
+
+def _time(writer: StateWriter, value: time, where: Place) -> Json:
+    text = str(time(value.hour, value.minute, value.second, value.microsecond))
+    return _zoned(writer, text, value, where)
+
+
+def _zoned(writer: StateWriter, text: str, value: datetime | time, where: Place) -> Json:
+    """A time by its clock; with fold and zone if it has them: zones of one offset are not one."""
+    if value.tzinfo is None and not value.fold:
+        return text
+    return [text, value.fold, writer.form(value.tzinfo, (where, ".{}", "tzinfo"))]
+
+
+def _timezone(writer: StateWriter, value: timezone, where: Place) -> Json:
+    offset, *name = value.__getinitargs__()  # type: ignore[attr-defined]
+    return [str(offset), *name]
+
+
+def _uuid(writer: StateWriter, value: UUID, where: Place) -> Json:
+    text = UUID.__str__(value)
+    return text if value.is_safe is SafeUUID.unknown else [text, value.is_safe.name]
+
+
+def _deque(writer: StateWriter, value: deque[Any], where: Place) -> Json:
+    items = writer.sequence(deque.__iter__(value), where)
+    if value.maxlen is None:
+        return {"collections.deque": items} if type(value) is deque else items
+    return {"collections.deque": items, "attributes": {"maxlen": value.maxlen}}
+
+
+def _default(writer: StateWriter, value: defaultdict[Any, Any], where: Place) -> Json:
+    factory = writer.form(value.default_factory, (where, ".{}", "default_factory"))
+    entries = writer.entries(dict.items(value), where)
+    return {"collections.defaultdict": entries, "default_factory": factory}
+
+
+def _view(writer: StateWriter, value: Any, where: Place) -> Json:
+    """What looks at a mapping and shows its changes."""
+    (viewed,) = gc.get_referents(value)
+    return {type(value).__qualname__: writer.form(viewed, where)}
+
+
+def _random(writer: StateWriter, value: random.Random, where: Place) -> Json:
+    if isinstance(value, random.SystemRandom):
+        raise without_form(value, where)
+    return repr(random.Random.getstate(value))
+
+
+def _random_state(writer: StateWriter, value: np.random.RandomState, where: Place) -> Json:
+    state: Any = value.get_state(legacy=False)
+    bits = writer.form(value._bit_generator, (where, ".{}", "_bit_generator"))
+    return [repr(state["has_gauss"]), repr(state["gauss"]), bits]
+
+
+def _bits(writer: StateWriter, value: np.random.BitGenerator, where: Place) -> Json:
+    seeds: Any = value.seed_seq
+    spawned = writer.form(seeds, (where, ".{}", "seed_seq"))
+    return [type(value).__name__, repr(value.state), spawned]
+
+
+def _array(writer: StateWriter, value: np.ndarray[Any, Any], where: Place) -> Json:
+    """An array of numbers by its elements, one of objects by their forms."""
+    flags = _memory(writer, value, where)
+    if value.dtype.hasobject:
+        elements = value.ravel().tolist()
+        writer.kept.append(elements)
+        parts: Json = [writer.form(v, (where, ".flat[{!r}]", i)) for i, v in enumerate(elements)]
+        return {"numpy.ndarray": [[str(value.dtype), list(value.shape)], parts, *flags]}
+    return {"array": [str(value.dtype), list(value.shape), _elements(value), *flags]}
+
+
+def _memory(writer: StateWriter, value: np.ndarray[Any, Any], where: Place) -> list[Json]:
+    """How an array lies in its memory, where that is not as usual.
+
+    One whose memory another in the state has too, or something that is no array, is refused: copies part them.
+    """
+    owner: Any = value
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    foreign = owner.base if isinstance(owner, np.ndarray) else owner
+    if foreign is not None and (not isinstance(foreign, bytes) or value.flags.writeable):
+        raise without_form(
+            value, where, f"an array in the memory of a {type(foreign).__qualname__}"
+        )
+    if writer.owners.setdefault(id(owner), value) is not value:
+        raise without_form(value, where, "an array that shares its memory with another")
+    writer.kept.append(owner)
+    flags: list[Json] = [] if value.flags.writeable else ["read-only"]
+    if value.ndim > 1 and not value.flags.c_contiguous:
+        flags.append("F" if value.flags.f_contiguous else list(value.strides))
+    if value.dtype.metadata:
+        flags.append(repr(dict(value.dtype.metadata)))
+    return flags
+
+
+def _elements(value: Any) -> str:
+    """The elements of an array, or a scalar, exactly: numbers that are none by their bytes."""
+    if value.dtype.kind in "fc" and bool(np.isnan(value).any()) and value.dtype.char not in "gG":
+        return f"bytes {np.asarray(value).tobytes().hex()}"
+    return repr(value.tolist())
+
+
+def _dtype(writer: StateWriter, value: np.dtype[Any], where: Place) -> Json:
+    return {"numpy.dtype": [repr(value), repr(dict(value.metadata or {}))]}
+
+
+def _scalar(writer: StateWriter, value: np.generic, where: Place) -> Json:
+    if isinstance(value, np.void) and (value.base is not None or value.dtype.hasobject):
+        raise without_form(value, where, "an element of a structured array")
+    return {"array": [str(value.dtype), list(np.shape(value)), _elements(value)]}
+
+
+def _stream(writer: StateWriter, value: StringIO | BytesIO, where: Place) -> Json:
+    state: Any = () if value.closed else value.__getstate__()
+    return "closed" if value.closed else [repr(each) for each in state[:-1]]
+
+
+def _method(writer: StateWriter, value: Any, where: Place) -> Json:
+    of = value.__self__
+    if isinstance(of, ModuleType | None):
+        return {"name": name_of(value)}
+    function = value.__func__ if isinstance(value, MethodType) else None
+    if function is None or (isinstance(function, FunctionType) and is_found(function)):
+        what: Json = name_of(value)
+    else:
+        what = writer.form(function, (where, ".{}", "__func__"))
+    return {"method": what, "of": writer.form(of, (where, ".{}", "self"))}
+
+
+def _type(writer: StateWriter, value: type, where: Place) -> Json:
+    if not is_found(value):
+        raise without_form(value, where)
+    return {"name": name_of(value)}
+
+
+def _logger(writer: StateWriter, value: Logger, where: Place) -> Json:
+    """A logger by its name, as it is copied; what it does is not in the state."""
+    if getLogger(value.name) is not value:
+        raise without_form(value, where)
+    return {"logger": value.name}
+
+
+def _refused(writer: StateWriter, value: object, where: Place) -> Json:
+    raise without_form(value, where)
+
+
+def attributes_alone(writer: StateWriter, value: object, where: Place) -> Json:
+    """Nothing: an object of a class in Python is its attributes."""
+    return {}
+
+
+def rebuilt(writer: StateWriter, value: Any, where: Place) -> Json:
+    """An object of a class in C, by what rebuilds it: a function or class, its arguments, and what is set then."""
+    getattr(value, "__dict__", None)  # made when it is first asked for, and then given
+    try:
+        reducer = copyreg.dispatch_table.get(type(value))
+        reduced = reducer(value) if reducer else value.__reduce_ex__(4)
+    except Exception as error:
+        raise without_form(value, where) from error
+    if isinstance(reduced, str):
+        module = getattr(value, "__module__", None) or type(value).__module__
+        found: Any = sys.modules.get(module)
+        for name in reduced.split("."):
+            found = getattr(found, name, None)
+        if found is not value:
+            raise without_form(value, where)
+        return {"name": reduced if module == type(value).__module__ else f"{module}.{reduced}"}
+    writer.kept.append(reduced)
+    parts: list[Any] = [*reduced, None, None, None]
+    make, arguments, state, items, pairs = parts[:5]
+    memory = [_memory(writer, value, where)] if isinstance(value, np.ndarray) else []
+    return {
+        **({"memory": memory} if memory else {}),
+        "made": writer.form(make, where),
+        # Its class is written with it.
+        "of": [
+            {"name": name_of(each)} if each is type(value) else writer.form(each, where)
+            for each in arguments
+        ],
+        "state": writer.form(state, where),
+        "items": writer.sequence(items or (), where),
+        "pairs": writer.entries(pairs or (), where),
+    }
+
+
+#: The tag of forms that say themselves of which class the value is, derived or not.
+_WHOLE = ""
+#: The classes, the narrower ones first, how the forms of their values are tagged and written, and whether the values
+#: can change or have attributes.
+_BASES: tuple[tuple[Any, str | None, _Write, bool], ...] = (
+    (Enum, _WHOLE, _enum, False),
+    (str, None, lambda _, value, at: str.__str__(value), False),
+    (int, "int", _whole, False),
+    (float, "float", lambda _, value, at: _float_text(value), False),
+    (complex, "complex", _complex, False),
+    (bytes, "bytes", lambda _, value, at: bytes.hex(value), False),
+    (bytearray, "bytearray", lambda _, value, at: bytearray.hex(value), True),
+    (datetime, "datetime.datetime", _datetime, False),
+    (date, "datetime.date", lambda _, value, at: date.__str__(value), False),
+    (time, "datetime.time", _time, False),
+    (timedelta, "datetime.timedelta", lambda _, value, at: timedelta.__str__(value), False),
+    (timezone, "datetime.timezone", _timezone, False),
+    (Decimal, "decimal.Decimal", lambda _, value, at: Decimal.__str__(value), False),
+    (PurePath, None, lambda _, value, at: PurePath.__str__(value), False),
+    (UUID, "uuid.UUID", _uuid, False),
+    (
+        OrderedDict,
+        "collections.OrderedDict",
+        lambda to, value, at: to.entries(OrderedDict.items(value), at, in_order=True),
+        True,
+    ),
+    (defaultdict, None, _default, True),
+    (dict, "dict", lambda to, value, at: to.entries(dict.items(value), at), True),
+    (list, "list", lambda to, value, at: to.sequence(list.__iter__(value), at), True),
+    (tuple, "tuple", lambda to, value, at: to.sequence(tuple.__iter__(value), at), False),
+    (deque, None, _deque, True),
+    (set, "set", lambda to, value, at: to.members(set.__iter__(value), at), True),
+    (
+        frozenset,
+        "frozenset",
+        lambda to, value, at: to.members(frozenset.__iter__(value), at),
+        False,
+    ),
+    *((kind, _WHOLE, _view, False) for kind in _VIEWS),
+    (random.Random, "random", _random, True),
+    (
+        np.random.Generator,
+        "random",
+        lambda to, value, at: to.form(value.bit_generator, (at, ".{}", "bit_generator")),
+        True,
+    ),
+    (np.random.RandomState, "random", _random_state, True),
+    (np.random.BitGenerator, "bits", _bits, True),
+    (np.random.SeedSequence, "seeds", lambda _, value, at: repr(value.state), True),
+    (np.dtype, _WHOLE, _dtype, False),
+    (np.generic, _WHOLE, _scalar, False),
+    (StringIO, name_of(StringIO), _stream, True),
+    (BytesIO, name_of(BytesIO), _stream, True),
+    ((MethodType, BuiltinFunctionType), _WHOLE, _method, False),
+    (FunctionType, _WHOLE, lambda to, value, at: to.function(value, at), False),
+    (type, _WHOLE, _type, False),
+    (Logger, _WHOLE, _logger, False),
+    ((ModuleType, BaseException), _WHOLE, _refused, False),
+)
+
+
+@lru_cache(maxsize=4096)
+def writing(kind: Any) -> tuple[str | None, _Write, Any, bool]:
+    """How the forms of a class's values are tagged and written, of which class it derives, and if they can change."""
+    if kind is np.ndarray:
+        return None, _array, kind, True
+    for bases, tag, write, can_change in _BASES:
+        if issubclass(kind, bases):
+            if tag == _WHOLE or kind is bases:
+                return tag, write, kind, can_change
+            if _is_of_c(kind, bases):
+                return None, rebuilt, object, True
+            has_more = kind.__dictoffset__ != 0 or bool(own_slots(kind, bases))
+            return tag, write, bases, can_change or has_more
+    if _is_of_c(kind, object):
+        return None, _refused if hasattr(kind, "__next__") else rebuilt, object, True
+    return None, _refused if kind is object else attributes_alone, object, True
+
+
+def can_change(kind: type) -> bool:
+    """Whether objects of a class can change, so that it counts who else refers to them."""
+    return writing(kind)[3]
+
+
+def _is_of_c(kind: Any, base: Any) -> bool:
+    """Whether objects of a class have room for more than ``base``, their attributes and weak references.
+
+    As :meth:`object.__reduce_ex__` asks it: such room belongs to code in C, and cannot be read.
+    """
+    pointers = len(own_slots(kind, base))
+    pointers += (kind.__dictoffset__ > 0) - (base.__dictoffset__ > 0)
+    pointers += (kind.__weakrefoffset__ > 0) - (base.__weakrefoffset__ > 0)
+    room = base.__basicsize__ + pointers * tuple.__itemsize__
+    return bool(kind is not base and kind.__basicsize__ > room)

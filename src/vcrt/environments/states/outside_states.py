@@ -1,0 +1,649 @@
+"""Find what a call changes beside the state that ``reset`` returned, where no replay in another order puts it back.
+
+Looked at are the globals that functions name of the modules of the environment's class, and of those beside them that
+these import, attributes of their classes, of the classes of what the state holds and of members of enumerations,
+defaults and closures of their functions, what ``functools.lru_cache`` keeps by objects that can change, classes
+registered with abstract ones, levels and handlers of loggers, the environment's own attributes, context variables,
+environment variables, what the process has one of (the working directory, the decimal context, random numbers, the
+locale), and which objects the public attributes of modules are that this code names, those of the standard library
+among them. Not covered: what lies outside of the process (files, databases, servers), what objects of those modules
+hold, globals under names that a program makes up, and objects whose values cannot be read, or are too large.
+"""
+
+from __future__ import annotations
+
+import abc
+import collections.abc
+import decimal
+import functools
+import gc
+import locale
+import logging
+import marshal
+import numbers
+import os
+import random
+import sys
+import threading
+import time
+import warnings
+from collections.abc import (
+    Collection,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    MutableSequence,
+    MutableSet,
+)
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import lru_cache
+from itertools import count
+from operator import is_
+from types import BuiltinFunctionType, FunctionType, GeneratorType, ModuleType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from vcrt.environments.contract import Operation, Transition
+from vcrt.environments.states.code_identity import MADE_BY_C, is_fixed
+from vcrt.environments.states.object_forms import can_change
+from vcrt.environments.states.object_states import StateWriter
+from vcrt.environments.states.reachable_names import (
+    comes_along,
+    names_in,
+    namespaces,
+    needs_no_look,
+)
+from vcrt.environments.tool_calls import CallEnvironment
+from vcrt.errors import MalformedInputError
+from vcrt.hashing import Json, json_digest
+
+#: Digests of what a name holds: of all of it, and of that without what the state holds too.
+_Digests: TypeAlias = tuple[object, object]
+_NONE = "", ""
+#: After how many new starts it is asked again whether anything beside the state names a part of it.
+_CAREFUL_EVERY = 64
+#: Looks that take so many seconds together, and so many each, may be worth a word.
+_SLOW_S, _SLOW_LOOK_S = 5.0, 0.01
+#: Of a value that holds more objects, or more bytes, only which object it is is looked at; it is warned of.
+_MOST_OBJECTS, _MOST_BYTES = 10_000, 10_000_000
+#: What vcrt itself sets on an environment.
+_OWN = frozenset({"_is_guarded"})
+
+
+class Watch:
+    """Makes the calls of an environment, in whatever order, and looks at what they change beside the state.
+
+    An environment whose ``call`` comes with vcrt is not looked at. Where nothing beside the state names a part of it,
+    which is asked now and then, one quick look after each call is enough. Looks that take most of the time are warned
+    of once, with what takes the longest.
+    """
+
+    def __init__(self, environment: CallEnvironment[Any]) -> None:
+        # The environment's own, in whose place a guard may stand later.
+        self.environment, self._step = environment, environment.step
+        kind = type(environment)
+        self._looks = not needs_no_look(kind.call.__module__ or "")
+        self._restores = kind.restore is not CallEnvironment.restore
+        self._careful, self._starts = True, 0
+        self._began, self._spent_s, self._warned = time.perf_counter(), 0.0, False
+        self._surroundings = _Surroundings(environment)
+        #: The last quick look, as long as nothing was started anew since.
+        self._last: _Looking | None = None
+
+    def begin(self, state: Any) -> None:
+        """A state was made anew: what that changed was not changed by the next call."""
+        self._last = None
+        if not self._looks:
+            return
+        if self._starts % _CAREFUL_EVERY == 0:
+            looking = _Looking(self._surroundings, state)
+            self._careful = self._restores or bool(looking.names_parts)
+            self._surroundings.classes |= looking.classes
+            self._surroundings.loggers |= looking.loggers
+        self._starts += 1
+
+    def step(self, state: Any, operation: Operation) -> Transition[Any]:
+        """One call; raises :class:`MalformedInputError` if it changes something else, or leaves a thread running."""
+        if not self._looks:
+            return self._step(state, operation)
+        environment, careful = self.environment, self._careful
+        kept = environment.snapshot(state) if self._restores else None
+        before = self._look(state) if careful else self._last or self._look()
+        threads = set(threading.enumerate())
+        self._last = None
+        answer = self._step(state, operation)
+        state = getattr(answer, "state", state)
+        if started := sorted(one.name for one in set(threading.enumerate()) - threads):
+            raise MalformedInputError(
+                "a call that leaves a thread running",
+                found=f"{started[0]} runs on after call {environment.describe(operation)}",
+                expected="a call that is over, with all its effects, when it returns",
+                remedy="let call join the threads and timers that it starts; make pools of threads in reset",
+            )
+        after = self._look(state) if careful else self._look()
+        change = _first_change(before, after)
+        if change is None:
+            self._last = None if careful else after
+            return answer
+        if self._restores:
+            now = environment.snapshot(state)
+            restored = environment.restore(kept)
+            same = _first_change(before, self._look(restored)) is None
+            environment.restore(now)
+            if same:
+                return answer
+        owner, name = change
+        raise MalformedInputError(
+            "state outside of what `reset` returned",
+            found=f"{owner}{name} changed during call {environment.describe(operation)}",
+            expected="all state in what `reset` returns, which is copied to replay calls in other orders",
+            remedy=f"make it in reset and keep it there; if no call can see it, name {name!r} in the environment's "
+            "`ignored`",
+        )
+
+    def _look(self, state: Any = None) -> _Looking:
+        """Look; warn once of looks that took some seconds, and most of the time."""
+        began = time.perf_counter()
+        looking = _Looking(self._surroundings, state)
+        now = time.perf_counter()
+        self._spent_s += now - began
+        seconds = now - self._began
+        slow = now - began > _SLOW_LOOK_S and self._spent_s >= max(_SLOW_S, seconds / 2)
+        if slow and not self._warned:
+            self._warned = True
+            _warn(
+                f"looks for what calls change beside the state took {self._spent_s:.0f} of {seconds:.0f} s, most of it "
+                f"for {looking.slowest[1]}; if no call changes it, name it in the environment's `ignored`, and it is "
+                "not looked at"
+            )
+        return looking
+
+
+def names_of_parts(environment: CallEnvironment[Any], state: Any) -> list[str]:
+    """What beside a state names a part of it, such as ``global shop.SHELF``: a copy makes two of that."""
+    return _Looking(_Surroundings(environment), state).names_parts
+
+
+def _first_change(before: _Looking, after: _Looking) -> tuple[str, str] | None:
+    """The first owner and name of which both digests differ; of owners that were met at both times."""
+    for owner, values in before.plain.items():
+        others = after.plain.get(owner, values)
+        if values is not others and not _same(values, others):
+            for name in sorted({*values, *others}):
+                text = os.fsdecode(name)
+                if _is_own(values, name, others) and text not in after.ignored:
+                    return owner, text
+    for owner, digests in before.found.items():
+        found = after.found.get(owner, digests)
+        if digests is found or digests == found:
+            continue
+        for name in sorted({*digests, *found}):
+            one, other = digests.get(name, _NONE), found.get(name, _NONE)
+            if one[0] != other[0] and one[1] != other[1]:
+                return owner, name
+    return None
+
+
+def _same(one: object, other: object) -> bool:
+    try:
+        return bool(one == other)
+    except Exception:  # whatever objects of somebody else say when they are compared
+        return one is other
+
+
+def _is_own(values: Mapping[Any, object], name: Any, others: Mapping[Any, object]) -> bool:
+    """Whether what has this name changed: no module that was imported meanwhile, nor what another keeps for itself."""
+    one, other = values.get(name, _NONE), others.get(name, _NONE)
+    if type(other) is ModuleType or (isinstance(name, str) and name[:1] == "_"):
+        return False
+    return one is not other and not _same(one, other)
+
+
+class _Surroundings:
+    """Where to look beside the states of an environment; found anew when more modules are imported.
+
+    ``classes`` are those that states were seen to hold objects of.
+    """
+
+    def __init__(self, environment: CallEnvironment[Any]) -> None:
+        self.environment, self.ignored = environment, frozenset(environment.ignored)
+        self.bases = [each for each in type(environment).__mro__ if not comes_along(each)]
+        self.classes: set[Any] = set()
+        self._known: tuple[int, int] = 0, 0
+        self.spaces: dict[int, tuple[str, dict[str, Any]]] = {}
+        self.loggers: dict[str, logging.Logger] = {}
+        self.named: Collection[str] | None = None
+        self.names: Collection[str] = ()
+        self._registered: tuple[object, dict[Any, object]] = None, {}
+        #: What was made of the names of each owner, and of each class with the classes above it.
+        self.plans: dict[str, _Plan] = {}
+        #: Names of which it was said that what they hold is too large.
+        self.told = set[str]()
+        self._bases: dict[Any, tuple[Any, list[tuple[str, Any]]]] = {}
+        self.libraries: list[ModuleType] = []
+        self._copies: dict[str, dict[Any, object]] = {}
+
+    def look_around(self) -> None:
+        """Find the modules of the environment, and those that their code names."""
+        known = len(sys.modules), sum(len(space) for _, space in self.spaces.values())
+        if known == self._known:
+            return
+        self.spaces, self.named = namespaces(self.bases)
+        self.plans.clear()
+        names = {"builtins", "os", "sys"}
+        for _, space in self.spaces.values():
+            for value in list(space.values()):
+                if type(value) is ModuleType:
+                    names.add(value.__name__)
+                names |= names_in(value)
+        self.names = names
+        self.libraries = [
+            module
+            for name in sorted(names)
+            if isinstance(module := sys.modules.get(name), ModuleType)
+            and id(vars(module)) not in self.spaces
+            and not needs_no_look(name)
+        ]
+        self._known = len(sys.modules), sum(len(space) for _, space in self.spaces.values())
+
+    def bases_of(self, kind: Any) -> list[tuple[str, Any]]:
+        """A class and those above it that are somebody's own, with their names."""
+        order, bases = self._bases.get(kind, (None, []))
+        if order is not kind.__mro__:
+            bases = [(_name(base), base) for base in kind.__mro__ if not comes_along(base)]
+            self._bases[kind] = kind.__mro__, bases
+        return bases
+
+    def kept_copy(self, owner: str, values: dict[Any, object]) -> dict[Any, object]:
+        """A copy of what an owner has, the same one as long as nothing changes: two looks need not be compared then."""
+        kept = self._copies.get(owner)
+        if kept is None or not _same(kept, values):
+            kept = self._copies[owner] = dict(values)
+        return kept
+
+    def registered(self) -> dict[Any, object]:
+        """Which classes of these modules are registered with their abstract classes, and with those of Python."""
+        token = abc.get_cache_token()
+        if token == self._registered[0]:
+            return self._registered[1]
+        ours = {name for name, _ in self.spaces.values()}
+        spaces = [space for _, space in self.spaces.values()]
+        abstract = {
+            id(kind): kind
+            for space in (*spaces, vars(collections.abc), vars(numbers))
+            for kind in space.values()
+            if isinstance(kind, abc.ABCMeta)
+        }
+        found: dict[Any, object] = {}
+        for kind in abstract.values():
+            members = [ref() for ref in abc._get_dump(kind)[0]]  # type: ignore[attr-defined]
+            known = [each for each in members if each is not None and each.__module__ in ours]
+            found[_name(kind)] = [_name(each) for each in known]
+        self._registered = token, found
+        return found
+
+
+def _name(value: Any) -> str:
+    """The full name of a class or function."""
+    return f"{value.__module__}.{value.__qualname__}"
+
+
+def _of_the_process(named: Collection[str]) -> dict[Any, object]:
+    """What the whole process has one of; random numbers only if the code names where they are from."""
+    context = decimal.getcontext()
+    try:
+        folder = os.getcwd()
+    except FileNotFoundError:
+        folder = ""
+    settings = context.prec, context.rounding, context.Emin, context.Emax, context.clamp
+    found: dict[Any, object] = {
+        "the working directory": folder,
+        "the decimal context": (*settings, *context.traps.values()),
+        "the locale": locale.setlocale(locale.LC_ALL),
+        "sys.path": list(sys.path),
+        "the time zone": time.tzname,
+    }
+    if "random" in named:
+        found["the numbers of module random"] = random.getstate()
+    if "numpy" in named:
+        numbers: Any = np.random.mtrand._rand
+        drawn = numbers.get_state(legacy=False)
+        key, place = drawn["state"]["key"].tobytes(), drawn["state"]["pos"]
+        found["the numbers of numpy.random"] = key, place, drawn["has_gauss"], drawn["gauss"]
+    return found
+
+
+class _Plan:
+    """What some names hold, parted into what stays as long as they hold the same objects, and what may change."""
+
+    def __init__(
+        self,
+        names: list[str],
+        objects: list[Any],
+        ignored: Collection[str],
+        of_class: Any,
+        named: Collection[str] | None,
+    ) -> None:
+        self.names, self.objects = names, objects
+        self.fixed: dict[str, _Digests] = {}
+        self.moving: list[tuple[str, Any]] = []
+        self.large = set[str]()
+        self.loggers: dict[str, logging.Logger] = {}
+        self.classes = [each for each in objects if isinstance(each, type)]
+        members = set[str]()
+        if of_class is not None:
+            members = {"_abc_impl"}  # what is registered is looked at by itself
+            objects = [getattr(each, "__func__", each) for each in objects]
+            if issubclass(of_class, Enum):
+                members |= {*of_class.__members__, *(name for name in names if name[0] == "_")}
+        for name, value in zip(names, objects, strict=True):
+            skipped = name in ignored or name in members or (name[:2] == "__" == name[-2:])
+            skipped = skipped or (named is not None and name not in named)
+            if skipped or isinstance(value, ModuleType):
+                continue
+            if isinstance(value, logging.Logger):
+                self.loggers[value.name] = value
+            elif type(value) in _PLAIN:
+                self.fixed[name] = ((type(value), value),) * 2
+            elif not isinstance(value, FunctionType) and _holds_nothing(value):
+                self.fixed[name] = _identity(value)
+            else:  # what a function holds may be set later
+                self.moving.append((name, value))
+
+
+class _Looking:
+    """A look at what is beside a state; ``found`` has the digests. Without a state it is a quick one."""
+
+    def __init__(self, around: _Surroundings, state: Any = None) -> None:
+        around.look_around()
+        self.around = around
+        self.ignored, self.spaces, self.quick = around.ignored, around.spaces, state is None
+        self.known: Mapping[int, object] = {}
+        self.kept: list[object] = []
+        self.classes, self.loggers = set(around.classes), dict(around.loggers)
+        #: What names a part of the state, too.
+        self.names_parts: list[str] = []
+        #: Seconds, and what they were spent on.
+        self.slowest = 0.0, "no name"
+        if state is not None:
+            of_state = _Reader(self, {}, of_state=True)
+            with suppress(Exception):
+                of_state.form(state, None)
+            # What was met is kept: the identities of living objects alone are told apart.
+            self.known, self.kept = of_state.seen, [of_state]
+            self.classes |= set(of_state.classes)
+            self.loggers |= of_state.loggers
+        environment = around.environment
+        #: What is compared as it is, by owner and name; the keys of environment variables are as the system has them.
+        self.found: dict[str, Mapping[str, _Digests]] = {}
+        self.plain: dict[str, dict[Any, object]] = {
+            "environment variable ": os.environ._data,  # type: ignore[attr-defined]
+            "": _of_the_process(around.names),
+        }
+        own = {
+            name: value
+            for name, value in vars(environment).items()
+            if name not in _OWN
+            and not hasattr(CallEnvironment, name)
+            # Methods in whose place guards stand.
+            and not callable(getattr(type(environment), name, None))
+        }
+        self._add("attribute of the environment ", own)
+        for module in around.libraries:
+            self.plain[f"attribute {module.__name__}."] = vars(module)
+        classes = {id(each): each for each in (*around.bases, *self.classes)}
+        for name, space in self.spaces.values():
+            plan = self._add(f"global {name}.", space, named=around.named)
+            local = (each for each in plan.classes if each.__module__ == name)
+            classes |= {id(each): each for each in local}
+        for each in classes.values():
+            self._add_class(each)
+        for name, logger in self.loggers.items():
+            self.plain[f"logger {name}, "] = {
+                each: vars(logger)[each] for each in ("level", "disabled", "propagate")
+            } | {each: list(vars(logger)[each]) for each in ("handlers", "filters")}
+        self.plain["abstract class "] = around.registered()
+        for owner, values in self.plain.items():
+            self.plain[owner] = around.kept_copy(owner, values)
+
+    def _add_class(self, kind: Any) -> None:
+        for name, base in self.around.bases_of(kind):
+            if f"class attribute {name}." in self.found:
+                continue
+            if issubclass(base, Enum):
+                for member in base:
+                    self._add(f"attribute {name}.{member.name}.", vars(member))
+            self._add(f"class attribute {name}.", vars(base), base)
+
+    def _add(
+        self,
+        owner: str,
+        values: Mapping[str, Any],
+        of_class: Any = None,
+        named: Collection[str] | None = None,
+    ) -> _Plan:
+        """Add digests of all values that can be read; those of ``of_class`` are what stands in its body."""
+        names, objects = list(values), list(values.values())
+        plan = self.around.plans.get(owner)
+        if plan is None or plan.names != names or not all(map(is_, plan.objects, objects)):
+            plan = self.around.plans[owner] = _Plan(names, objects, self.ignored, of_class, named)
+        self.found[owner] = found = dict(plan.fixed) if plan.moving else plan.fixed
+        self.loggers |= plan.loggers
+        for name, value in plan.moving:
+            if isinstance(value, _CACHED):
+                for key, result in _results(value):
+                    if not _is_settled(result):
+                        self._add(f"result for {key!r:.60} of {owner}", {name: result})
+            # Of what is too large, and of whatever says something else, it is seen all the same when it is replaced.
+            found[name] = _identity(value)
+            if name in plan.large or _holds_nothing(value):
+                continue
+            began, place = time.perf_counter(), f"{owner}{name}"
+            try:
+                found[name] = self._digests(value, place)
+            except _TooLargeError:
+                plan.large.add(name)
+                if place in self.around.told:
+                    continue
+                self.around.told.add(place)
+                _warn(
+                    f"{place} holds too much to be looked at after each call: what calls change in it is not seen; "
+                    "make it in reset and keep it there, or, if no call changes it, name it in the environment's "
+                    "`ignored`"
+                )
+            except Exception:
+                pass
+            self.slowest = max(self.slowest, (time.perf_counter() - began, place))
+        return plan
+
+    def _digests(self, value: Any, place: str) -> _Digests:
+        quick = self._quick_digest(value)
+        if quick is not None:
+            return quick, quick
+        whole = _Reader(self, {})
+        digest = apart = json_digest(whole.form(value, None))
+        self.kept.append(whole)
+        if self.known.keys() & whole.seen.keys():
+            self.names_parts.append(place)
+            apart = json_digest(_Reader(self, self.known).form(value, None))
+        return digest, apart
+
+    def _quick_digest(self, value: Any) -> object:
+        """A digest of what built-in types alone hold; None for others, and in a look that is not quick."""
+        if not self.quick:
+            return None
+        try:
+            # Version 2 writes no references, which would depend on who else has an object.
+            written = marshal.dumps(value, 2)
+        except ValueError:
+            return None
+        if len(written) > _MOST_BYTES:
+            raise _TooLargeError
+        return hash(written)
+
+
+#: Values that are all that there is to be known of them.
+_PLAIN = frozenset({type(None), bool, int, float, str, bytes})
+
+
+def _holds_nothing(value: Any) -> bool:
+    """Whether it is a function that holds nothing that could change."""
+    if isinstance(value, FunctionType):
+        return not (value.__closure__ or value.__defaults__ or value.__kwdefaults__ or vars(value))
+    if isinstance(value, BuiltinFunctionType):
+        return isinstance(value.__self__, ModuleType | None)
+    # Classes are looked at by themselves.
+    return isinstance(value, (type, property, *MADE_BY_C))
+
+
+def _identity(value: object) -> _Digests:
+    """In place of digests: which object it is."""
+    return ((type(value), id(value)),) * 2
+
+
+#: Whose sizes are known without running anybody's code.
+_CONTAINERS: tuple[Any, ...] = (dict, list, tuple, set, frozenset)
+
+
+class _TooLargeError(Exception):
+    """A value holds more than is looked at."""
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+class _Reader(StateWriter):
+    """Writes what it can, and the identity of what it cannot; of what is ``known`` the identity alone."""
+
+    def __init__(
+        self, looking: _Looking, known: Mapping[int, object], *, of_state: bool = False
+    ) -> None:
+        # One process compares with itself: its sets keep their order as long as nothing changes them.
+        super().__init__(looking.ignored, key_order=True, set_order=True)
+        # What a function holds is no part of the state: its name alone is.
+        self.spaces, self.of_state, self.known = looking.spaces, of_state, known
+        self.seen: dict[int, object] = {}
+        self.classes: dict[Any, None] = {}
+        self.loggers: dict[str, logging.Logger] = {}
+        self.objects, self.bytes = 0.0, 0
+
+    def _count(self, number: float) -> None:
+        """Raise the error of a value that holds too much; numbers, texts and elements of arrays count little."""
+        self.objects += number
+        if not self.of_state and (self.objects > _MOST_OBJECTS or self.bytes > _MOST_BYTES):
+            raise _TooLargeError
+
+    def form(self, value: Any, where: Any) -> Json:
+        """The form of a value, whatever it is."""
+        if isinstance(value, bytes | bytearray):
+            self.bytes += len(value)
+        elif isinstance(value, np.ndarray):
+            self._count(value.size / 20)
+        for kind in _CONTAINERS:
+            if isinstance(value, kind):
+                self._count(kind.__len__(value) / 20)
+        self._count(1)
+        if id(value) in self.known:
+            return {"state": id(value)}
+        if isinstance(value, type):
+            self.classes[value] = None
+            return {"class": _name(value)}
+        self.classes[type(value)] = None
+        if isinstance(value, FunctionType):
+            if id(value) in self.met or self.of_state or _holds_nothing(value):
+                return {"function": _name(value)}
+            self.met[id(value)] = len(self.met)
+            if id(value.__globals__) in self.spaces:
+                held = [value.__defaults__, value.__kwdefaults__, vars(value), *_cells(value)]
+            else:
+                held = list(_held_for_us(value))
+            return {"function": [self.form(each, where) for each in held]}
+        if isinstance(value, _CACHED):
+            self.met.setdefault(id(value), len(self.met))
+            keys = [key for key, _ in _results(value) if not _is_settled(key)]
+            self.kept += keys
+            parts: list[Json] = [{"unread": id(key)} for key in keys]
+            if not self.of_state:
+                parts.insert(0, self.form(getattr(value, "__wrapped__", None), where))
+            return {"cache": parts}
+        if isinstance(value, logging.Logger):
+            self.loggers[value.name] = value
+            return {"logger": value.name}
+        if isinstance(value, ContextVar):
+            return {"context": self.form(value.get(None), where)}
+        if isinstance(value, Enum):
+            return {"member": f"{type(value).__qualname__}.{value.name}"}
+        if isinstance(value, count):
+            return {"count": repr(value)}
+        if isinstance(value, GeneratorType):
+            frame = value.gi_frame
+            if frame is None:
+                return {"generator": "over"}
+            own = {name: self.form(v, where) for name, v in frame.f_locals.items()}
+            return {"generator": [frame.f_lasti, own]}
+        if isinstance(value, threading.local):
+            return {"local": self.form(vars(value), where)}
+        if can_change(type(value)):
+            self.seen[id(value)] = value
+        checkpoint = len(self.met)
+        try:
+            return super().form(value, where)
+        except MalformedInputError:
+            self._forget(checkpoint)
+            if type(value).__module__ == "builtins" and hasattr(value, "__next__"):
+                with suppress(Exception):
+                    _, arguments, *state = value.__reduce__()
+                    return {"iterator": [self.form(each, where) for each in (arguments, state)]}
+            return {"unread": id(value)}
+
+
+def _results(cached: Any) -> list[tuple[Any, Any]]:
+    """Keys and results of a ``functools.lru_cache``, as the garbage collector sees them."""
+    seen = gc.get_referents(cached)
+    place = len(seen) - 1 - seen[::-1].index(_LINK) - 3
+    cache: dict[Any, Any] = seen[place]
+    if any(type(each) is _LINK for each in cache.values()):
+        # One that is bounded keeps them in a ring: key, result, the class of what links them.
+        return list(zip(seen[1:place:3], seen[2:place:3], strict=True))
+    return list(cache.items())
+
+
+#: What keeps what a function gave; and, among what it refers to behind its dictionary, the class of its links.
+_CACHED: Any = type(lru_cache(_results))
+_LINK: Any = gc.get_referents(lru_cache(_results))[4]
+
+
+def _is_settled(value: Any) -> bool:
+    """Whether a value never changes, nor what is in it: then what a function gave for it may be kept."""
+    if type(value) is object:  # between arguments and those by name, in keys of a cache
+        return True
+    if isinstance(value, tuple):
+        return not hasattr(value, "__dict__") and all(map(_is_settled, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        made: Any = value
+        settled = all(_is_settled(getattr(value, each.name)) for each in fields(value))
+        return settled and bool(made.__dataclass_params__.frozen)
+    return is_fixed(value)
+
+
+def _held_for_us(function: FunctionType) -> Iterator[object]:
+    """What a function of a library, such as one that decorates, keeps in the functions around it."""
+    registered = vars(function).get("registry")
+    if function.__globals__ is vars(functools) and isinstance(registered, Mapping):
+        yield [(_name(kind), id(each)) for kind, each in registered.items()]
+        return
+    for each in _cells(function):
+        if isinstance(each, (MutableMapping, MutableSequence, MutableSet, FunctionType, _CACHED)):
+            yield each
+
+
+def _cells(function: FunctionType) -> Iterator[object]:
+    """What a function has of the functions around it."""
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):  # not set yet
+            yield cell.cell_contents

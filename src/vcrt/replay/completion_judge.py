@@ -1,0 +1,209 @@
+"""Judge and certify completions in worker processes, while their caller does something else.
+
+:meth:`CompletionJudge.begin` hands completions out, :meth:`CompletionJudge.finish` waits for what became of them. Two
+sets of workers live as long as the judge: one looks first, the other replays what the first has accepted. A worker that
+dies or overruns its time limit is ended with all that it started; what it had in hand is tried once more, alone, and a
+second failure raises :class:`vcrt.errors.VerifierFailure`: a broken verifier is never a verdict.
+
+Not covered: what is judged (:mod:`vcrt.replay.completions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from threading import Lock
+from typing import Any
+
+from loky.process_executor import BrokenProcessPool
+
+from vcrt.call_record import Doing
+from vcrt.errors import MalformedInputError, UnknownNameError, VerifierFailure
+from vcrt.hashing import Json, json_digest
+from vcrt.limits import MAX_COMPLETE
+from vcrt.processes import do_alone, do_piece
+from vcrt.replay.completions import FirstLook, Judgement, Work, look_again, look_first
+from vcrt.replay.shards import EnvironmentFactory, Kept
+from vcrt.workers import Workers
+
+#: The most steps of a completion that is certified, by default: of more, contexts are sampled, and certified orders may
+#: be illegal. A longer one stands for itself.
+MAX_STEPS = MAX_COMPLETE
+
+
+class CompletionJudge:
+    """Judges completions of an environment, ``jobs`` at a time; a context manager that ends its workers.
+
+    Of several environments by their names, each completion names its own. Equal completions of equal tasks are judged
+    once. Judgements depend neither on ``jobs`` nor on what is beside them. Of each success, ``max_illegal`` illegal
+    orders are judged, too.
+    """
+
+    def __init__(
+        self,
+        factory: EnvironmentFactory | Mapping[str, EnvironmentFactory],
+        *,
+        jobs: int = 1,
+        max_steps: int = MAX_STEPS,
+        max_illegal: int = 0,
+        on_wait: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._factory = (
+            {name: Kept.of(each) for name, each in factory.items()}
+            if isinstance(factory, Mapping)
+            else Kept.of(factory)
+        )
+        self._jobs, self._on_wait = jobs, on_wait
+        self._look_first = partial(look_first, max_steps=max_steps)
+        self._look_again = partial(look_again, max_illegal=max_illegal)
+        self._workers: tuple[Workers, Workers] | None = None
+        self._lock = Lock()
+        self._asked: list[str] = []
+        #: What is to be judged, and what has been, by its key.
+        self._work: dict[str, Work] = {}
+        self._found: dict[str, Judgement] = {}
+        self._first: dict[str, Future[FirstLook]] = {}
+        self._second: dict[str, Future[Judgement]] = {}
+
+    def __enter__(self) -> CompletionJudge:
+        return self
+
+    def __exit__(self, kind: object, failure: object, trace: object) -> None:
+        self.end(kind, failure, trace)
+
+    def end(self, kind: object = None, failure: object = None, trace: object = None) -> None:
+        """End the workers; they begin anew when something is handed out."""
+        with self._lock:
+            ended, self._workers = self._workers or (), None
+        for workers in ended:
+            workers.__exit__(kind, failure, trace)
+
+    def begin(
+        self,
+        tasks: Sequence[Json],
+        completions: Sequence[str],
+        environments: Sequence[str] | None = None,
+    ) -> None:
+        """Hand completions out, each with its task; those of an earlier call are forgotten.
+
+        ``environments`` are the names of theirs, where there are several. Raises
+        :class:`vcrt.errors.MalformedInputError` for a task that JSON does not hold, and
+        :class:`vcrt.errors.UnknownNameError` for an environment that is not there.
+        """
+        names = [""] * len(tasks) if environments is None else environments
+        work: list[Work] = [
+            (self._factory_of(name), task, text)
+            for name, task, text in zip(names, tasks, completions, strict=True)
+        ]
+        with self._lock:
+            self._asked = [
+                _key(name, task, text) for name, (_, task, text) in zip(names, work, strict=True)
+            ]
+            self._work, self._found = dict(zip(self._asked, work, strict=True)), {}
+            self._second = {}
+        self._submit()
+
+    def finish(self) -> list[Judgement]:
+        """The judgement of each completion that was handed out, in their order; waits for them.
+
+        Raises :class:`VerifierFailure` for what broke its worker twice, and what the environment raises.
+        """
+        for key in self._work:
+            while key not in self._found:
+                self._wait_for(key)
+        return [self._found[key] for key in self._asked]
+
+    def _factory_of(self, name: str) -> EnvironmentFactory:
+        if not isinstance(self._factory, Mapping):
+            return self._factory
+        if name not in self._factory:
+            raise UnknownNameError.of("environment", name, self._factory)
+        return self._factory[name]
+
+    def _submit(self) -> None:
+        """Hand out whatever has no judgement yet."""
+        if self._workers is None:
+            self._workers = Workers(self._jobs, self._on_wait), Workers(self._jobs, self._on_wait)
+        self._first, self._second = {}, {}
+        look: Any = partial(do_piece, self._look_first, VerifierFailure)
+        for number, (key, work) in enumerate(self._work.items()):
+            if key not in self._found:
+                try:
+                    future = self._workers[0].submit(look, (number, work))
+                except BrokenProcessPool as broken:  # for whoever waits to find
+                    future = Future()
+                    future.set_exception(broken)
+                self._first[key] = future
+                future.add_done_callback(partial(self._when_done, key, number, self._second))
+
+    def _when_done(
+        self,
+        key: str,
+        number: int,
+        second: dict[str, Future[Judgement]],
+        done: Future[FirstLook],
+    ) -> None:
+        """Go on at once, in a thread of the workers; whatever is broken is for whoever waits to find."""
+        if not done.cancelled() and done.exception() is None:
+            with suppress(BrokenProcessPool):
+                self._go_on(key, number, second, done.result())
+
+    def _go_on(
+        self, key: str, number: int, second: dict[str, Future[Judgement]], look: FirstLook
+    ) -> None:
+        """Hand a completion that the first look accepted to the second."""
+        with self._lock:
+            # Of an earlier call, whatever is still done is for nothing.
+            is_asked = second is self._second and self._workers is not None
+            if is_asked and look.evidence is not None and key not in second:
+                assert self._workers is not None
+                piece = number, (self._work[key], look)
+                again: Any = partial(do_piece, self._look_again, VerifierFailure)
+                second[key] = self._workers[1].submit(again, piece)
+
+    def _wait_for(self, key: str) -> None:
+        """Find the judgement of one completion, or of what broke the workers beside it."""
+        if self._workers is None:
+            self._submit()
+        assert self._workers is not None
+        number = list(self._work).index(key)
+        at = self._workers[0]
+        try:
+            look = at.result(self._first[key])
+            if look.evidence is None:
+                self._found[key] = look.judgement
+                return
+            at = self._workers[1]
+            self._go_on(key, number, self._second, look)
+            self._found[key] = at.result(self._second[key])
+            return
+        except BrokenProcessPool:
+            broken = at.ended
+        self.end()
+        keys = list(self._work)
+        doings = {keys[d.work]: d for d in broken if d.work < len(keys)}
+        for suspect in doings or [key]:
+            if suspect not in self._found:
+                self._found[suspect] = self._alone(self._work[suspect], doings.get(suspect))
+        self._submit()
+
+    def _alone(self, work: Work, before: Doing | None) -> Judgement:
+        look = do_alone(self._look_first, work, before, VerifierFailure, self._on_wait)
+        if look.evidence is None:
+            return look.judgement
+        return do_alone(self._look_again, (work, look), before, VerifierFailure, self._on_wait)
+
+
+def _key(environment: str, task: Json, completion: str) -> str:
+    try:
+        return json_digest([environment, task, completion])
+    except (TypeError, ValueError, RecursionError) as error:
+        raise MalformedInputError(
+            "a task that JSON in UTF-8 cannot hold",
+            where=f"task {task!r:.120}",
+            found=f"{type(error).__name__}: {str(error)[:200]}",
+            expected="finite numbers, text, lists and objects with text as keys",
+            remedy="write dates and bytes as text; where a loader made dates of text, cast the column back to text",
+        ) from error

@@ -1,0 +1,359 @@
+"""Certify the steps of a completion that solves its task, and choose which of their orders are scored.
+
+The steps that a model wrote are an episode like any other: they are replayed in every order (of more than
+``vcrt.limits.MAX_EXHAUSTIVE`` steps, in every context, or a sample of them), again in another process and succession,
+shown to the second opinions, and certified with the preset ``any``. The orbit of the completion is the same text with
+its steps in any certified order. A failure is certified for nothing and stands for itself.
+
+Not covered: worker processes (:mod:`vcrt.replay.completion_judge`), tokens and probabilities.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import factorial
+from typing import TypeAlias
+
+import numpy as np
+
+from vcrt.certificates.episodes import ANY_PRESET, Exclusion, certify_episode
+from vcrt.environments.contract import Episode, Versions
+from vcrt.environments.written import (
+    UnreadableCompletion,
+    WrittenSteps,
+    WrittenTrace,
+    episode_of,
+    failure_of,
+    require_written,
+)
+from vcrt.hashing import Json, canonical_json
+from vcrt.limits import MAX_EXHAUSTIVE, MAX_OPERATIONS
+from vcrt.orders import Order, all_orders, transitive_reduction
+from vcrt.partial_orders import PartialOrder, linear_extensions_up_to
+from vcrt.randomness import generator
+from vcrt.replay.evidence import Evidence
+from vcrt.replay.shards import (
+    EnvironmentFactory,
+    difference_of,
+    environment_of,
+    evidence_of,
+    replayed,
+    unchanged,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """A text as pieces that change places: ``moved[i]`` is step i, ``fixed`` is what stands before, between and after.
+
+    ``fixed`` has one text more than ``moved``.
+    """
+
+    fixed: tuple[str, ...]
+    moved: tuple[str, ...]
+
+    def text(self, order: Order) -> str:
+        """The whole text with its steps in this order."""
+        pieces = [self.fixed[0]]
+        for step, after in zip(order, self.fixed[1:], strict=True):
+            pieces += [self.moved[step], after]
+        return "".join(pieces)
+
+    @property
+    def reference(self) -> Order:
+        """The order in which the steps were written."""
+        return tuple(range(len(self.moved)))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judgement:
+    """What is known of a completion.
+
+    ``failure`` says why it does not solve its task, None if it does. Then ``order`` is the certified order of its steps
+    in ``segments``, or None where they are certified for nothing, and ``exclusion`` says why not: a kind of
+    :class:`vcrt.certificates.episodes.Exclusion`, or ``single_step``, ``too_many_steps``,
+    ``reading`` or ``contradicted``. ``complete`` says whether every context was replayed, as it is of up to
+    ``vcrt.limits.MAX_COMPLETE`` steps; beyond, the certificate is that of a sample. Times are in seconds of a worker.
+
+    ``failing`` are those of the :func:`illegal_orders` whose text, judged by itself, does not solve the task, and
+    ``other_solutions`` counts those whose text does: they end otherwise, or let a step give another output. Both are of
+    as many orders as were asked for.
+    """
+
+    failure: str | None
+    num_steps: int = 0
+    segments: Segments | None = None
+    #: For each step, the first of those that run the same.
+    copies: tuple[int, ...] = ()
+    order: PartialOrder | None = None
+    exclusion: str | None = None
+    detail: str = ""
+    complete: bool = True
+    failing: tuple[Order, ...] = ()
+    other_solutions: int = 0
+    judging_s: float = 0.0
+    certifying_s: float = 0.0
+
+    @property
+    def success(self) -> bool:
+        """Whether the completion solves its task."""
+        return self.failure is None
+
+
+@dataclass(frozen=True, slots=True)
+class FirstLook:
+    """What the first worker found: a judgement, and of several steps that succeed, the evidence for more."""
+
+    judgement: Judgement
+    versions: Versions | None = None
+    evidence: Evidence | None = None
+
+
+#: Certified orders of a completion whose texts are judged by themselves: in a block, and of how many blocks.
+JUDGED, JUDGED_BLOCKS = 24, 4
+#: An environment, a task and a completion.
+Work: TypeAlias = tuple[EnvironmentFactory, Json, str]
+
+
+def look_first(work: Work, max_steps: int) -> FirstLook:
+    """Read and judge a completion, and replay the orders of a success of 2 to ``max_steps`` steps."""
+    factory, task, completion = work
+    began = time.perf_counter()
+    environment = require_written(environment_of(factory))
+    try:
+        trace = environment.parse(task, completion)
+        if not trace.steps:
+            raise UnreadableCompletion("no steps")
+    except UnreadableCompletion as reason:
+        return FirstLook(Judgement(failure=f"unreadable: {reason}", judging_s=_since(began)))
+    episode = episode_of(environment, task, trace, completion)
+    number = episode.num_operations
+    payloads = [canonical_json(step.payload) for step in trace.steps]
+    with unchanged(episode):
+        failure = failure_of(environment, task, episode)
+    judgement = Judgement(
+        failure=failure,
+        num_steps=number,
+        segments=segments_of(trace, completion),
+        copies=tuple(map(payloads.index, payloads)),
+        judging_s=_since(began),
+    )
+    if not judgement.success:
+        return FirstLook(judgement)
+    max_steps = min(max_steps, MAX_OPERATIONS)
+    if not 2 <= number <= max_steps:
+        kind = "single_step" if number < 2 else "too_many_steps"
+        return FirstLook(_uncertified(judgement, kind, f"{number}, at most {max_steps}"))
+    began = time.perf_counter()
+    (evidence,) = evidence_of(environment, [episode], sampled=False, backwards=False)
+    versions = environment.versions()
+    return FirstLook(replace(judgement, certifying_s=_since(began)), versions, evidence)
+
+
+def look_again(work: tuple[Work, FirstLook], max_illegal: int = 0) -> Judgement:
+    """Replay what the first look replayed, in another process and succession, and certify it or say why not.
+
+    Of a success that is certified, ``max_illegal`` of its illegal orders are judged, too.
+    """
+    (factory, task, _), first = work
+    began = time.perf_counter()
+    found = _certified(require_written(environment_of(factory)), task, first, max_illegal)
+    return replace(found, certifying_s=found.certifying_s + _since(began))
+
+
+def _certified(
+    environment: WrittenSteps, task: Json, first: FirstLook, max_illegal: int
+) -> Judgement:
+    assert first.evidence is not None
+    assert first.versions is not None
+    judgement, evidence = first.judgement, first.evidence
+    (again,) = replayed(environment, [evidence.episode], sampled=False, backwards=True)
+    if environment.versions() != first.versions:
+        return _uncertified(judgement, "version_disagreement", f"{environment.versions()}")
+    if (difference := difference_of(evidence.replays, again)) is not None:
+        return _uncertified(judgement, "nondeterministic", difference)
+    outcome = certify_episode(evidence.replays, first.versions, ANY_PRESET, evidence.cross_checks)
+    if isinstance(outcome, Exclusion):
+        return _uncertified(judgement, outcome.kind, outcome.detail)
+    if (reason := _read_otherwise(environment, task, judgement, evidence.episode)) is not None:
+        return _uncertified(judgement, "reading", reason)
+    if (reason := _contradiction(environment, task, judgement, outcome.order)) is not None:
+        return _uncertified(judgement, "contradicted", reason)
+    illegal = illegal_orders(outcome.order, copies=judgement.copies, most=max_illegal)
+    failing = tuple(each for each in illegal if _failure(environment, task, judgement, each))
+    return replace(
+        judgement,
+        order=outcome.order,
+        complete=outcome.complete,
+        failing=failing,
+        other_solutions=len(illegal) - len(failing),
+    )
+
+
+def _uncertified(judgement: Judgement, kind: str, detail: str) -> Judgement:
+    return replace(judgement, exclusion=kind, detail=detail)
+
+
+def _read_otherwise(
+    environment: WrittenSteps, task: Json, judgement: Judgement, episode: Episode
+) -> str | None:
+    """How the text is read with its steps in another order, if not as those steps; None if it always is."""
+    segments = judgement.segments
+    assert segments is not None
+    for order in orders_to_read(episode.num_operations):
+        text, places = segments.text(order), ", ".join(map(str, order))
+        moved = replace(segments, moved=tuple(segments.moved[step] for step in order))
+        try:
+            trace = environment.parse(task, text)
+        except UnreadableCompletion as reason:
+            return f"unreadable with its steps in the order {places}: {reason}"
+        found = [step.payload for step in trace.steps]
+        if (
+            found != [episode.operations[step].payload for step in order]
+            or trace.initial != episode.initial
+            or segments_of(trace, text) != moved
+        ):
+            return f"other steps are read in the order {places}"
+    return None
+
+
+def orders_to_read(number: int) -> list[Order]:
+    """Orders in which each step stands at each place and each pair stands side by side, both ways round.
+
+    Up to ``MAX_EXHAUSTIVE`` steps all orders, beyond a Williams design of ``number`` orders, or twice as many if
+    ``number`` is odd.
+    """
+    if number <= MAX_EXHAUSTIVE:
+        return list(all_orders(number))
+    first = [(k + 1) // 2 if k % 2 else (number - k // 2) % number for k in range(number)]
+    rows = [tuple((step + row) % number for step in first) for row in range(number)]
+    return rows + [row[::-1] for row in rows] * (number % 2)
+
+
+def _contradiction(
+    environment: WrittenSteps, task: Json, judgement: Judgement, order: PartialOrder
+) -> str | None:
+    """A certified order whose text, judged by itself, does not solve the task, and why not; None if all that were do.
+
+    All orders of a small orbit; of a larger one, those of blocks in several places.
+    """
+    blocks = [
+        scored_orders(order, max_legal=JUDGED, draw=generator(0, "judged", number))
+        for number in range(JUDGED_BLOCKS)
+    ]
+    for each in dict.fromkeys(each for block in blocks for each in block.legal):
+        failure = _failure(environment, task, judgement, each)
+        if failure is not None:
+            return f"the order {list(each)} is certified, but judged by itself: {failure}"
+    return None
+
+
+def _failure(
+    environment: WrittenSteps, task: Json, judgement: Judgement, order: Order
+) -> str | None:
+    """Why a completion with its steps in another order does not solve its task, None if it does."""
+    assert judgement.segments is not None
+    text = judgement.segments.text(order)
+    try:
+        episode = episode_of(environment, task, environment.parse(task, text), text)
+    except UnreadableCompletion as reason:
+        return f"unreadable: {reason}"
+    return failure_of(environment, task, episode)
+
+
+def _since(began: float) -> float:
+    return time.perf_counter() - began
+
+
+def segments_of(trace: WrittenTrace, completion: str) -> Segments:
+    """A completion as the texts of its steps and what stands around them."""
+    ends = [0, *(step.end for step in trace.steps)]
+    starts = [*(step.start for step in trace.steps), len(completion)]
+    return Segments(
+        fixed=tuple(completion[end:start] for end, start in zip(ends, starts, strict=True)),
+        moved=tuple(completion[step.start : step.end] for step in trace.steps),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredOrders:
+    """Certified orders of a completion's steps that are scored; the first is the one in which they were written."""
+
+    legal: tuple[Order, ...]
+    #: Whether these are the whole orbit.
+    whole_orbit: bool
+
+
+def scored_orders(
+    order: PartialOrder, *, max_legal: int, draw: np.random.Generator
+) -> ScoredOrders:
+    r"""The orbit of the order 0, 1, 2, ... if it has at most ``max_legal`` orders, else a block of it.
+
+    A block has all legal orders that differ from the written one within a window of neighbouring places alone. Its
+    width is the largest whose permutations fit, its place is drawn, and neither depends on the order that was written.
+    So the windows' blocks are a partition of the orbit :math:`O`, and of a text that the policy :math:`\pi_k` has
+    drawn from it, :math:`E[Z_\theta(B) / Z_k(B)] = \sum_B Z_k(B) / Z_k(O) \cdot Z_\theta(B) / Z_k(B) = Z_\theta(O) /
+    Z_k(O)`: the ratio of the block's mass is an unbiased estimate of the orbit's, and so is its gradient. With blocks
+    of one order it is the ratio of the trajectory.
+    """
+    number = order.num_operations
+    written = tuple(range(number))
+    legal = linear_extensions_up_to(order, max_legal)
+    whole = legal is not None
+    if legal is None:
+        width = max(w for w in range(1, number + 1) if factorial(w) <= max_legal)
+        first = int(draw.integers(number - width + 1))
+        legal = _reordered_within(order, first, first + width)
+    return ScoredOrders((written, *(each for each in legal if each != written)), whole)
+
+
+def illegal_orders(
+    order: PartialOrder, *, copies: Sequence[int] | None = None, most: int
+) -> list[Order]:
+    """Orders that are not certified: all if there are at most ``most``, else so many that reverse one pair.
+
+    Those differ from a legal order in one certified pair of neighbours alone (the paper's minimally changed reversals),
+    and are nearest to the written order, pair by pair. Steps that run the same (``copies[i]`` is the first that runs
+    the same as step i) can be told apart by what is thought before them: an order that is legal but for which of them
+    is which is neither legal nor illegal.
+    """
+    number = order.num_operations
+    if not order.pairs or most == 0:
+        return []
+    # A certified pair forbids half of all orders at least.
+    few = factorial(number) <= 2 * most
+    found = [each for each in all_orders(number) if not order.allows(each)] if few else []
+    if not 0 < len(found) <= most:
+        found = [_reversal(order, pair) for pair in sorted(transitive_reduction(order.pairs))]
+    if copies is not None:
+        found = [each for each in found if not order.allows(_numbered(each, copies))]
+    return found[:most]
+
+
+def _numbered(order: Order, copies: Sequence[int]) -> Order:
+    """The order with steps that run the same in the succession in which they were written."""
+    left = {first: iter([k for k, own in enumerate(copies) if own == first]) for first in copies}
+    return tuple(next(left[copies[step]]) for step in order)
+
+
+def _reordered_within(order: PartialOrder, first: int, end: int) -> list[Order]:
+    """The legal orders that differ from 0, 1, 2, ... in the places from ``first`` up to ``end`` alone."""
+    number = order.num_operations
+    inside = [(a - first, b - first) for a, b in order.pairs if first <= a and b < end]
+    found = linear_extensions_up_to(PartialOrder.of(end - first, inside), factorial(end - first))
+    assert found is not None
+    return [
+        (*range(first), *(step + first for step in middle), *range(end, number)) for middle in found
+    ]
+
+
+def _reversal(order: PartialOrder, pair: tuple[int, int]) -> Order:
+    """The order nearest to 0, 1, 2, ... that is legal but for this pair, which stand side by side, reversed."""
+    first, second = pair
+    between = range(first + 1, second)
+    needed = [step for step in between if order.predecessors[second] >> step & 1]
+    others = [step for step in between if step not in needed]
+    after = range(second + 1, order.num_operations)
+    return (*range(first), *needed, second, first, *others, *after)

@@ -1,0 +1,426 @@
+"""Certify from end to end: candidates in shards, through worker processes, into a store.
+
+Every certified episode is replayed twice, the second time in another process. The result does not depend on the number
+or kind of workers, nor on how often the work was interrupted: shards are cut by candidate number alone and taken in
+order, until enough are certified, each content once. Evidence lies in the store, not in memory; of each episode only
+digests and seeds are kept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vcrt.certificates.episodes import CertifiedEpisode, Exclusion, certify_episode
+from vcrt.certificates.probes import in_brief
+from vcrt.environments.contract import CrossCheck, Episode, Versions
+from vcrt.environments.isolation import Description, describe
+from vcrt.errors import UncertifiableError, VerifierFailure
+from vcrt.hashing import Json, json_digest
+from vcrt.printable import counted
+from vcrt.processes import Backend, in_fresh_processes, kept_now
+from vcrt.progress import SILENT, Progress, call_progress
+from vcrt.replay.config import SHARD_SIZE, CertificationConfig, Series, shard_size
+from vcrt.replay.evidence import Evidence, FirstReplay, SecondReplay, replays_to_json
+from vcrt.replay.shards import (
+    EnvironmentFactory,
+    Shard,
+    factory_of,
+    only_episode,
+    only_episode_again,
+    replay_again,
+    replay_ahead,
+    replay_first,
+)
+from vcrt.replay.store import ShardStore, open_store
+
+#: Certification of a schema gives up when fewer than one candidate in this many is certified.
+MAX_CANDIDATES_PER_EPISODE = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CertifiedSchema:
+    """What one schema gave: counts, what was left out, and where its evidence lies."""
+
+    series: Series
+    versions: Versions
+    num_candidates: int
+    num_episodes: int
+    exclusions: tuple[Exclusion, ...]
+    second_opinions: Mapping[str, Counter[str]]
+    _store: ShardStore
+    _config: CertificationConfig
+    _accepted: Mapping[int, frozenset[int]]
+
+    @property
+    def environment(self) -> str:
+        """The environment's name."""
+        return self.series.environment
+
+    @property
+    def schema(self) -> str:
+        """The schema's name."""
+        return self.series.schema
+
+    def episodes(self) -> Iterator[CertifiedEpisode]:
+        """The certified episodes in candidate order, read from the store one shard at a time."""
+        for start, accepted in sorted(self._accepted.items()):
+            first = FirstReplay.from_json(self._store.read(_name(self.series, start, "first")))
+            for place in sorted(accepted):
+                item = first.outcomes[place]
+                assert isinstance(item, Evidence)
+                outcome = certify_episode(
+                    item.replays, self.versions, self._config.preset, item.cross_checks
+                )
+                assert isinstance(outcome, CertifiedEpisode)
+                yield outcome
+
+
+def certify(
+    config: CertificationConfig,
+    directory: Path,
+    *,
+    jobs: int,
+    backend: Backend = "loky",
+    progress: Progress = SILENT,
+    factories: Mapping[str, EnvironmentFactory] | None = None,
+) -> list[CertifiedSchema]:
+    """Certify every series of the configuration, going on with what ``directory`` holds of it already.
+
+    ``factories`` replaces registered environments by name. The caller sees to it that no other process works in
+    ``directory``. Raises :class:`VerifierFailure` if a verifier breaks twice on the same shard,
+    :class:`vcrt.errors.UncertifiableError` if a schema yields too few certified episodes,
+    :class:`vcrt.errors.DatasetError` if the directory belongs to another certification, and whatever the environments
+    raise for missing parts (before any work is done).
+    """
+    made = {name: factory_of(name, factories) for name in config.environments}
+    environments = {name: describe(factory) for name, factory in made.items()}
+    versions = {name: environment.versions() for name, environment in environments.items()}
+    for series in config.series:
+        environments[series.environment].schema(series.schema)
+    store = open_store(directory, config, versions)
+    work = _Work(
+        environments=environments, store=store, jobs=jobs, backend=backend, progress=progress
+    )
+    selections = [
+        Selection(series=series, versions=versions[series.environment], config=config)
+        for series in config.series
+    ]
+    while pending := [selection for selection in selections if not selection.complete]:
+        for selection in pending:
+            selection.refuse_if_hopeless()
+        # As many candidates as each of them still misses.
+        pieces = [
+            piece
+            for selection in pending
+            for piece in selection.next_pieces(made[selection.series.environment])
+        ]
+        work.replay_first(pieces)
+        work.replay_again(pieces)
+    return [selection.result(store) for selection in selections]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Work:
+    """Where candidates are replayed, and where what comes of it is kept and shown."""
+
+    environments: Mapping[str, Description]
+    store: ShardStore
+    jobs: int
+    backend: Backend
+    progress: Progress
+
+    def replay_first(self, pieces: Sequence[Piece]) -> None:
+        """Replay the pieces whose first replay is missing."""
+        missing = [piece for piece in pieces if not self._is_first_done(piece)]
+        sizes, to_do = _sizes(pieces), _sizes(missing)
+        known: set[str] = set()
+        kept = kept_now()
+        is_alone = self.backend == "loky" and self.jobs > 1 and len(missing) == 1
+        if kept and is_alone and missing[0].shard.episodes:
+            kept.again.begin(replay_ahead, missing[0].shard)
+        with call_progress() as calls:
+            results = in_fresh_processes(
+                calls.counted(replay_first),
+                [piece.shard for piece in missing],
+                jobs=self.jobs,
+                backend=self.backend,
+                error=VerifierFailure,
+                on_wait=calls.show,
+                narrow=only_episode,
+                kept=kept.first if kept else None,
+            )
+            for piece in missing:
+                name = piece.environment
+                if name not in known:
+                    known.add(name)
+                    orders = "sequences" if piece.shard.preset.is_long else "every order"
+                    before = _before(sizes[name] - to_do[name])
+                    what = f"certify {name}: {orders} of each{before}"
+                    task = self.progress.task(what, to_do[name], "candidates")
+                    again = self._calls(piece, sharing=False)
+                    more = f"about {to_do[name] * again:,}" if again else "all"
+                    note = f"; then {more} again, {_elsewhere(missing)}"
+                    once = self._calls(piece, sharing=True)
+                    calls.expect(name, task, to_do[name], once, note)
+                first = calls.done(name, piece.num_candidates, next(results))
+                self.store.write(piece.name("first"), first.to_json())
+
+    def replay_again(self, pieces: Sequence[Piece]) -> None:
+        """Replay what is certified again, and have each selection take its pieces in their order."""
+        done = [self._second(piece) for piece in pieces]
+        missing = [piece for piece, second in zip(pieces, done, strict=True) if second is None]
+        to_do = _sizes(missing)
+        before = _before(_sizes(pieces).total() - to_do.total())
+        what = f"replay again {_elsewhere(missing)}{before}"
+        task = self.progress.task(what, to_do.total(), "candidates")
+        kept = kept_now()
+        #: First replays of the pieces that are handed out.
+        at_work: deque[FirstReplay] = deque()
+
+        def work() -> Iterator[tuple[Shard, FirstReplay]]:
+            for piece in missing:
+                at_work.append(self._first(piece))
+                yield piece.shard, at_work[-1]
+
+        with call_progress() as calls:
+            for name, number in to_do.items():
+                n = missing[0].shard.preset.num_operations
+                expected = self.environments[name].calls_for_all_orders(n, sharing=False)
+                calls.expect(name, task, number, expected)
+            results = in_fresh_processes(
+                calls.counted(replay_again),
+                work(),
+                jobs=self.jobs,
+                backend=self.backend,
+                error=VerifierFailure,
+                on_wait=calls.show,
+                narrow=only_episode_again,
+                kept=kept.again if kept else None,
+            )
+            for piece, second in zip(pieces, done, strict=True):
+                if second is None:
+                    second = calls.done(piece.environment, piece.num_candidates, next(results))
+                    self.store.write(piece.name("second"), second.to_json())
+                    first = at_work.popleft()
+                else:
+                    first = self._first(piece)
+                piece.selection.take(piece.start, first, second)
+
+    def _calls(self, piece: Piece, *, sharing: bool) -> int | None:
+        number = piece.shard.preset.num_operations
+        description = self.environments[piece.environment]
+        return description.calls_for_all_orders(number, sharing=sharing)
+
+    def _is_first_done(self, piece: Piece) -> bool:
+        """Whether the first replay of a piece is finished, and of as many candidates."""
+        content = self.store.read(piece.name("first"))
+        outcomes = content.get("outcomes") if isinstance(content, dict) else None
+        other = isinstance(outcomes, list) and len(outcomes) != piece.num_candidates
+        return content is not None and not other
+
+    def _first(self, piece: Piece) -> FirstReplay:
+        return FirstReplay.from_json(self.store.read(piece.name("first")))
+
+    def _second(self, piece: Piece) -> SecondReplay | None:
+        """The finished second replay of a piece, if it belongs to the first one that is there."""
+        content = self.store.read(piece.name("second"))
+        if content is None or content["of"] != self.store.digest(piece.name("first")):
+            return None
+        return SecondReplay.from_json(content)
+
+
+def _elsewhere(missing: Sequence[Piece]) -> str:
+    """Where they are replayed again: a process that is kept has answered questions about the environment before."""
+    return "in another process" if kept_now() and len(missing) == 1 else "in fresh processes"
+
+
+def _before(num_done: int) -> str:
+    return f" ({num_done} were done before)" if num_done else ""
+
+
+def _sizes(pieces: Sequence[Piece]) -> Counter[str]:
+    """Candidates by environment."""
+    sizes: Counter[str] = Counter()
+    for piece in pieces:
+        sizes[piece.environment] += piece.num_candidates
+    return sizes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Piece:
+    """A shard, whose it is, and the number of its first candidate."""
+
+    selection: Selection
+    start: int
+    shard: Shard
+
+    @property
+    def environment(self) -> str:
+        """The name of its environment."""
+        return self.selection.series.environment
+
+    @property
+    def num_candidates(self) -> int:
+        """How many candidates it holds."""
+        return len(self.shard.seeds) or len(self.shard.episodes)
+
+    def name(self, stage: str) -> str:
+        """Where its ``first`` or its ``second`` replay lies in a store."""
+        return _name(self.selection.series, self.start, stage)
+
+
+@dataclass(kw_only=True, slots=True)
+class Selection:
+    """Takes outcomes in candidate order until enough are certified; later candidates count for nothing."""
+
+    series: Series
+    versions: Versions
+    config: CertificationConfig
+    num_seen: int = 0
+    num_candidates: int = 0
+    num_episodes: int = 0
+    accepted: dict[int, frozenset[int]] = field(default_factory=dict)
+    exclusions: list[Exclusion] = field(default_factory=list)
+    contents: set[str] = field(default_factory=set)
+    #: By checker, comparisons with the verifier over all candidates, those that were left out included.
+    opinions: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing more is to be looked at."""
+        if self.series.wanted is None:
+            return self.num_seen == len(self.series.episodes)
+        return self.num_episodes == self.series.wanted
+
+    def refuse_if_hopeless(self) -> None:
+        """Raise :class:`UncertifiableError` if too few of the candidates so far were certified."""
+        wanted = self.series.wanted
+        if wanted is None or self.num_candidates < self._most:
+            return
+        raise UncertifiableError(
+            "a schema gives too few episodes that can be certified",
+            where=self.series.name,
+            found=f"{self.num_episodes} of {counted(self.num_candidates, 'candidate')}; "
+            f"the last was left out as {self.exclusions[-1].kind}: {self.exclusions[-1].detail}",
+            expected=f"{wanted} certified episodes",
+            remedy=f"`vcrt environments validate {self.series.environment}` says what is wrong with the schema; "
+            "if only some candidates fail, ask for fewer episodes",
+        )
+
+    @property
+    def _most(self) -> int:
+        """How many candidates are looked at, whatever the size of shards."""
+        return max(SHARD_SIZE, MAX_CANDIDATES_PER_EPISODE * (self.series.wanted or 0))
+
+    def next_pieces(self, factory: EnvironmentFactory) -> list[Piece]:
+        """Whole shards, for at least as many candidates as there are episodes missing, as far as any are looked at."""
+        if self.series.wanted is None:
+            size = shard_size(len(self.series.episodes))
+            numbers = range(len(self.series.episodes))
+        else:
+            size = shard_size(self.series.wanted)
+            num_shards = -(-(self.series.wanted - self.num_episodes) // size)
+            numbers = range(self.num_seen, min(self.num_seen + size * num_shards, self._most))
+        return [
+            Piece(
+                selection=self,
+                start=numbers[start],
+                shard=self._shard(factory, numbers[start : start + size]),
+            )
+            for start in range(0, len(numbers), size)
+        ]
+
+    def _shard(self, factory: EnvironmentFactory, numbers: Sequence[int]) -> Shard:
+        episodes: tuple[Episode, ...] = ()
+        seeds: tuple[int, ...] = ()
+        if self.series.wanted is None:
+            episodes = tuple(self.series.episodes[number] for number in numbers)
+        else:
+            seeds = tuple(self.config.candidate_seed(self.series, number) for number in numbers)
+        return Shard(
+            factory=factory,
+            schema=self.series.schema,
+            preset=self.config.preset,
+            episodes=episodes,
+            seeds=seeds,
+        )
+
+    def take(self, start: int, first: FirstReplay, second: SecondReplay) -> None:
+        """Take the outcomes of the shard whose first candidate has the number ``start``."""
+        differences = iter(second.differences)
+        accepted = set()
+        for place, outcome in enumerate(first.outcomes):
+            self.num_seen += 1
+            difference = next(differences) if isinstance(outcome, Evidence) else None
+            if self.complete and self.series.wanted is not None:
+                continue
+            self.num_candidates += 1
+            self._count(outcome.cross_checks)
+            refused = self._refusal(outcome, (*first.versions, *second.versions), difference)
+            if refused is None:
+                accepted.add(place)
+                self.num_episodes += 1
+            else:
+                self.exclusions.append(refused)
+        if accepted:
+            self.accepted[start] = frozenset(accepted)
+
+    def _count(self, checks: Sequence[CrossCheck]) -> None:
+        for check in in_brief(checks):
+            self.opinions[check.checker].update(
+                episodes=1,
+                disagreeing_episodes=int(check.agreed != check.checked),
+                checked=check.checked,
+                agreed=check.agreed,
+            )
+
+    def _refusal(
+        self,
+        outcome: Evidence | Exclusion,
+        versions: Sequence[Versions],
+        difference: str | None,
+    ) -> Exclusion | None:
+        if isinstance(outcome, Exclusion):
+            return outcome
+        identity = outcome.episode.episode_id
+        foreign = [found for found in versions if found != self.versions]
+        if foreign:
+            detail = f"{foreign[0]}, not {self.versions}"
+            return Exclusion(identity, "version_disagreement", detail, outcome.cross_checks)
+        if difference is not None:
+            return Exclusion(identity, "nondeterministic", difference, outcome.cross_checks)
+        # The same text, the same states and verdicts under other words, or another episode under the same name.
+        marks = (outcome.episode.content_hash(), _answers_digest(outcome), identity)
+        known = [mark for mark in marks if mark in self.contents]
+        if known:
+            return Exclusion(identity, "duplicate", f"content {known[0]}", outcome.cross_checks)
+        self.contents.update(marks)
+        return None
+
+    def result(self, store: ShardStore) -> CertifiedSchema:
+        """What came of it, with the store in which its evidence lies."""
+        return CertifiedSchema(
+            series=self.series,
+            versions=self.versions,
+            num_candidates=self.num_candidates,
+            num_episodes=self.num_episodes,
+            exclusions=tuple(self.exclusions),
+            second_opinions=dict(sorted(self.opinions.items())),
+            _store=store,
+            _config=self.config,
+            _accepted=dict(self.accepted),
+        )
+
+
+def _answers_digest(evidence: Evidence) -> str:
+    """A digest of what the verifier said of every order that was replayed, and of the steps' names."""
+    signatures: list[Json] = [operation.signature for operation in evidence.episode.operations]
+    return json_digest([signatures, replays_to_json(evidence.replays)])
+
+
+def _name(series: Series, start: int, stage: str) -> str:
+    """Where a replay of a shard lies in a store, by its first candidate's number."""
+    return f"{series.environment}/{series.schema}/{start:08d}.{stage}.json"

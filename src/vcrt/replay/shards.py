@@ -1,0 +1,368 @@
+"""Do the work on one shard of candidates in a worker process.
+
+First the candidates are sampled, replayed (in every order, or, where there are too many, in every context or a sample
+of them), certified and shown to the second opinions; then, in another process, everything that was certified is
+sampled and replayed again, in another succession and each sequence from a fresh initial state. Both give JSON. A
+verifier that breaks raises after one retry of the shard; nothing of it becomes a verdict. Not repeated before freezing:
+second opinions (`vcrt verify` repeats them).
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from itertools import chain
+from typing import Any, TypeAlias, TypeVar
+
+from vcrt.certificates.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
+from vcrt.certificates.probes import probe
+from vcrt.certificates.replay_tree import EpisodeReplays, contradiction_text
+from vcrt.environments.contract import CrossCheck, Environment, Episode, Guards, Schema, Versions
+from vcrt.environments.guarding import make_guarded
+from vcrt.environments.registry import Registered
+from vcrt.errors import VcrtError, VerifierFailure
+from vcrt.hashing import json_digest
+from vcrt.limits import MAX_EXHAUSTIVE
+from vcrt.processes import in_fresh_processes
+from vcrt.replay.evidence import (
+    Evidence,
+    FirstReplay,
+    SecondReplay,
+    replays_for_second_opinions,
+)
+from vcrt.replay.lattice_replay import replay_lattices
+from vcrt.replay.replay import replay_exhaustively
+
+#: Makes an environment. Equal ones must make equal environments: one is made in a process and kept.
+EnvironmentFactory: TypeAlias = Callable[[], Environment]
+Result = TypeVar("Result")
+_IMPORTED = uuid.uuid4().hex
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shard:
+    """Candidates of one schema: the given ``episodes``, or those that ``seeds`` give."""
+
+    factory: EnvironmentFactory
+    schema: str
+    preset: Preset
+    seeds: tuple[int, ...] = ()
+    episodes: tuple[Episode, ...] = ()
+
+
+def factory_of(
+    name: str, factories: Mapping[str, EnvironmentFactory] | None = None
+) -> EnvironmentFactory:
+    """How an environment is made: as ``factories`` says, else from the registry."""
+    return (factories or {}).get(name, Registered(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A factory that is the same to every process that it comes to, as a function made on the spot is not."""
+
+    key: str
+    factory: EnvironmentFactory = field(compare=False)
+
+    @classmethod
+    def of(cls, factory: EnvironmentFactory) -> EnvironmentFactory:
+        """The factory itself where equal ones are equal in any process."""
+        kind: Any = type(factory)
+        is_same = isinstance(factory, type) or kind.__hash__ is not object.__hash__
+        return factory if is_same else cls(uuid.uuid4().hex, factory)
+
+    def __call__(self) -> Environment:
+        """Make an environment."""
+        return self.factory()
+
+
+@cache
+def environment_of(factory: EnvironmentFactory) -> Environment:
+    """One environment a process: some have a verifier to start."""
+    return make_guarded(factory.factory if isinstance(factory, Kept) else factory)
+
+
+def replay_first(shard: Shard) -> FirstReplay:
+    """Sample (or take), replay and judge the candidates of a shard."""
+    with _naming(shard.schema):
+        environment = environment_of(shard.factory)
+        before = environment.versions()
+        episodes = shard.episodes or _sampled(environment, shard)
+        designed = environment.schema(shard.schema) if shard.seeds else None
+        outcomes = [
+            _excluded(item, before, designed, shard.preset) or item
+            for item in evidence_of(environment, episodes, sampled=shard.preset.samples)
+        ]
+        return FirstReplay(
+            versions=(before, environment.versions()),
+            outcomes=tuple(outcomes),
+            process=_this_process(),
+        )
+
+
+def replay_again(work: tuple[Shard, FirstReplay]) -> SecondReplay:
+    """Sample and replay what was certified once more: in another process, environment and succession."""
+    shard, first = work
+    if first.process == _this_process():
+        (second,) = in_fresh_processes(replay_again, [work], jobs=1, error=VerifierFailure)
+        return second
+    with _naming(shard.schema):
+        evidence = first.evidence()
+        episodes = [item.episode for item in evidence]
+        contents = _contents(shard.episodes)
+        environment, before, again = (
+            _AHEAD.pop(contents) if contents in _AHEAD else _again(shard, episodes)
+        )
+        by_content = {replays.episode.content_hash(): replays for replays in again}
+        sampled = {e.episode_id: e.content_hash() for e in _sampled(environment, shard)}
+        differences: list[str | None] = []
+        for item in evidence:
+            content = item.episode.content_hash()
+            if shard.seeds and sampled[item.episode.episode_id] != content:
+                differences.append("its seed gave another episode in another process")
+            else:
+                differences.append(difference_of(item.replays, by_content[content]))
+        return SecondReplay(
+            versions=(before, environment.versions()),
+            differences=tuple(differences),
+            of=json_digest(first.to_json()),
+        )
+
+
+def replay_ahead(shard: Shard) -> None:
+    """Replay the given episodes of a shard for :func:`replay_again`, while they are replayed first elsewhere."""
+    with _naming(shard.schema):
+        _AHEAD[_contents(shard.episodes)] = _again(shard, shard.episodes)
+
+
+#: What this process has replayed ahead, by what the episodes hold.
+_AHEAD: dict[tuple[str, ...], tuple[Environment, Versions, list[EpisodeReplays]]] = {}
+
+
+def _again(
+    shard: Shard, episodes: Sequence[Episode]
+) -> tuple[Environment, Versions, list[EpisodeReplays]]:
+    """The second replays of episodes, with the environment that made them and its versions before."""
+    environment = make_guarded(shard.factory)
+    before = environment.versions()
+    again = replayed(environment, episodes, sampled=shard.preset.samples, backwards=True)
+    return environment, before, again
+
+
+def _contents(episodes: Sequence[Episode]) -> tuple[str, ...]:
+    return tuple(episode.content_hash() for episode in episodes)
+
+
+def only_episode(shard: Shard, episode: str) -> Shard | None:
+    """The shard of one of its candidates alone, None if it has no such candidate or no other."""
+    seeds = tuple(seed for seed in shard.seeds if episode.endswith(f"/{shard.schema}/{seed}"))
+    episodes = tuple(one for one in shard.episodes if one.episode_id == episode)
+    if len(shard.seeds) + len(shard.episodes) < 2 or not (seeds or episodes):
+        return None
+    return replace(shard, seeds=seeds, episodes=episodes)
+
+
+def only_episode_again(
+    work: tuple[Shard, FirstReplay], episode: str
+) -> tuple[Shard, FirstReplay] | None:
+    """As :func:`only_episode`, with what the first replay gave of that candidate."""
+    shard = only_episode(work[0], episode)
+    if shard is None:
+        return None
+    own = tuple(item for item in work[1].evidence() if item.episode.episode_id == episode)
+    return shard, replace(work[1], outcomes=own)
+
+
+def certify_again(
+    factory: EnvironmentFactory, episodes: Sequence[Episode], preset: Preset
+) -> tuple[list[CertifiedEpisode | Exclusion], Guards]:
+    """Certify given episodes anew in this process, in another succession, second opinions included.
+
+    Gives the guards of the environment too, as they are afterwards.
+    """
+    with _naming(episodes[0].schema if episodes else ""):
+        environment, (before, after), evidence = _anew(factory, episodes, preset, backwards=True)
+        guards = environment.guards()
+        outcomes = [
+            certify_episode(item.replays, before, preset, item.cross_checks) for item in evidence
+        ]
+    if after == before:
+        return outcomes, guards
+    detail = f"{after}, not {before}"
+    return [Exclusion(e.episode_id, "version_disagreement", detail) for e in episodes], guards
+
+
+def evidence_again(
+    work: tuple[EnvironmentFactory, Sequence[Episode], Preset, bool],
+) -> tuple[tuple[Versions, Versions], list[Evidence]]:
+    """Replay given episodes anew in this process, backwards if so asked, second opinions included.
+
+    Gives the versions before and after.
+    """
+    factory, episodes, preset, backwards = work
+    _, versions, evidence = _anew(factory, episodes, preset, backwards=backwards)
+    return versions, evidence
+
+
+def _anew(
+    factory: EnvironmentFactory, episodes: Sequence[Episode], preset: Preset, *, backwards: bool
+) -> tuple[Environment, tuple[Versions, Versions], list[Evidence]]:
+    environment = make_guarded(factory, thorough=True)
+    before = environment.versions()
+    evidence = evidence_of(environment, episodes, sampled=preset.samples, backwards=backwards)
+    return environment, (before, environment.versions()), evidence
+
+
+@contextmanager
+def _naming(schema: str) -> Iterator[None]:
+    """An error of an environment's own code is a failure of the verifier, with the schema at which it happened."""
+    try:
+        yield
+    except VcrtError:
+        raise
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        raise VerifierFailure(
+            "an environment broke while it sampled or replayed",
+            where=f"schema {schema!r}; {last.filename}:{last.lineno}, in {last.name}",
+            found=f"{type(error).__name__}: {str(error)[:300]}",
+            remedy="`vcrt environments validate NAME` runs the environment's checks",
+        ) from error
+
+
+def _sampled(environment: Environment, shard: Shard) -> list[Episode]:
+    episodes = [environment.sample(shard.schema, seed) for seed in shard.seeds]
+    for seed, episode in zip(shard.seeds, episodes, strict=True):
+        asked = (environment.name, shard.schema, seed)
+        found = (episode.environment, episode.schema, episode.provenance.seed)
+        if found != asked:
+            raise VerifierFailure(
+                "the environment sampled another episode than it was asked for",
+                where=f"environment {environment.name!r}",
+                found=f"environment, schema and seed {found}",
+                expected=f"{asked}",
+            )
+    return episodes
+
+
+def difference_of(first: EpisodeReplays, second: EpisodeReplays) -> str | None:
+    """Where two replays of an episode differ, in words; None if they do not."""
+    ours, theirs = first.tree.answers, second.tree.answers
+    for sequence in dict.fromkeys((*ours, *theirs)):
+        one, other = ours.get(sequence), theirs.get(sequence)
+        if one != other:
+            return contradiction_text(sequence, one, other)
+    return second.tree.contradiction
+
+
+def _excluded(
+    evidence: Evidence, versions: Versions, designed: Schema | None, preset: Preset
+) -> Exclusion | None:
+    """Why an episode is left out; as outside its schema where its anti-diamonds are not of the kind designed there."""
+    outcome = certify_episode(evidence.replays, versions, preset, evidence.cross_checks)
+    if isinstance(outcome, Exclusion):
+        return outcome
+    kinds = outcome.kinds
+    if designed is None or designed.designed(kinds) or (preset.is_any and not kinds):
+        return None
+    found = " and ".join(sorted(kinds))
+    detail = f"the anti-diamond {found}, where the schema is for {designed.relation}"
+    return Exclusion(evidence.episode.episode_id, "outside_schema", detail, evidence.cross_checks)
+
+
+def evidence_of(
+    environment: Environment,
+    episodes: Sequence[Episode],
+    *,
+    sampled: bool,
+    backwards: bool = False,
+) -> list[Evidence]:
+    """What the verifier says of episodes, second opinions included; tried again once if it breaks."""
+    found = replayed(environment, episodes, sampled=sampled, backwards=backwards)
+    replays = [replays_for_second_opinions(item) for item in found]
+    opinions = _retried_once(lambda: environment.cross_check_all(episodes, replays))
+    if not isinstance(opinions, list) or len(opinions) != len(episodes):
+        raise _bad_opinion(environment, opinions, f"a list of {len(episodes)}")
+    for check in chain.from_iterable(opinions):
+        if not _is_counted(check):
+            raise _bad_opinion(environment, check, "CrossCheck with 0 <= agreed <= checked")
+    return [
+        Evidence(item, (*checks, *_retried_once(partial(probe, environment, item))))
+        for item, checks in zip(found, opinions, strict=True)
+    ]
+
+
+def replayed(
+    environment: Environment, episodes: Sequence[Episode], *, sampled: bool, backwards: bool
+) -> list[EpisodeReplays]:
+    """The replays of episodes, tried again once if the verifier breaks; raises :class:`VerifierFailure`."""
+    with unchanged(*episodes):
+        return _retried_once(
+            lambda: replays_of(environment, episodes, sampled=sampled, backwards=backwards)
+        )
+
+
+@contextmanager
+def unchanged(*episodes: Episode) -> Iterator[None]:
+    """Raise :class:`VerifierFailure` if the environment changes these episodes meanwhile."""
+    before = [episode.content_hash() for episode in episodes]
+    yield
+    for episode, content in zip(episodes, before, strict=True):
+        if episode.content_hash() != content:
+            raise VerifierFailure(
+                "the environment changed the episode that it replayed",
+                where=episode.episode_id,
+                remedy="let step and initial_state (reset and call) copy what they change",
+            )
+
+
+def replays_of(
+    environment: Environment,
+    episodes: Sequence[Episode],
+    *,
+    sampled: bool = False,
+    backwards: bool = False,
+) -> list[EpisodeReplays]:
+    """Every order of an episode, or, where there are too many, its lattice; backwards, each sequence starts afresh."""
+    long = [episode for episode in episodes if episode.num_operations > MAX_EXHAUSTIVE]
+    short = [episode for episode in episodes if episode.num_operations <= MAX_EXHAUSTIVE]
+    lattices, orders = list[EpisodeReplays](), list[EpisodeReplays]()
+    if long:
+        lattices = replay_lattices(environment, long, sampled=sampled, backwards=backwards)
+    if short:
+        sharing = not backwards
+        orders = replay_exhaustively(environment, short, backwards=backwards, sharing=sharing)
+    found = {True: iter(lattices), False: iter(orders)}
+    return [next(found[episode.num_operations > MAX_EXHAUSTIVE]) for episode in episodes]
+
+
+def _is_counted(check: CrossCheck) -> bool:
+    counts = (check.agreed, check.checked) if isinstance(check, CrossCheck) else ()
+    whole = all(isinstance(count, int) and not isinstance(count, bool) for count in counts)
+    return bool(counts) and whole and 0 <= check.agreed <= check.checked
+
+
+def _bad_opinion(environment: Environment, found: object, expected: str) -> VerifierFailure:
+    return VerifierFailure(
+        "a second opinion that is not in due form",
+        where=f"environment {environment.name!r}",
+        found=repr(found)[:160],
+        expected=expected,
+    )
+
+
+def _retried_once(work: Callable[[], Result]) -> Result:
+    try:
+        return work()
+    except VerifierFailure:
+        return work()
+
+
+def _this_process() -> str:
+    # A forked child has its parent's imports, but not its number.
+    return f"{_IMPORTED}-{os.getpid()}"
