@@ -20,7 +20,7 @@ from vcrt.errors import MalformedInputError, UnavailableError, VerifierFailure
 from vcrt.hashing import sha256_hex
 from vcrt.replay.lattice_replay import replay_merged
 from vcrt.replay.replay import replay_exhaustively
-from vcrt_lean.lift import lift_lean_project, lift_project_file
+from vcrt_lean.lift import MAX_FILE_BYTES, lift_lean_project, lift_project_file
 from vcrt_lean.project import DriverSession, Limits, Project
 from vcrt_lean.project_environment import LeanProjectEnvironment, check
 
@@ -140,3 +140,21 @@ def test_answers_that_contradict_each_other_are_no_verdict(tmp_path, environment
     found = lifted(written(tmp_path), environment, wavering)
     assert found.theorems == ()
     assert "no verdict" in {one.cause for one in found.refused}
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (b"-- \xff", "codec"),
+        (b"-" * (MAX_FILE_BYTES + 1), "more than 1,000,000 bytes"),
+        (None, "No such file"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_and_asks_no_lean(tmp_path, data, found):
+    path = tmp_path / "Mine.lean"
+    if data is not None:
+        path.write_bytes(data)
+    with pytest.raises(MalformedInputError, match="cannot be read") as error:
+        lift_project_file(path, LeanProjectEnvironment.__new__(LeanProjectEnvironment))
+    assert found in error.value.found
+    assert error.value.where == str(path)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from vcrt.api.lifting import MIN_STEPS, each_file, require_within, some
+from vcrt.documents import read_limited
 from vcrt.environments.contract import Episode, Operation, Provenance
 from vcrt.environments.guarding import guarded
 from vcrt.errors import MalformedInputError, VcrtError
@@ -34,6 +35,7 @@ from vcrt_lean.project import Step, Theorem, find_project
 from vcrt_lean.project_environment import LeanProjectEnvironment
 
 GENERATOR = "lean-project.lift"
+MAX_FILE_BYTES = 1_000_000
 _STANDS = "a proof that Lean accepts as it stands, without sorry and axioms of its own"
 
 
@@ -86,14 +88,14 @@ def lift_project_file(
     """
     try:
         path = path.resolve(strict=True)
-        source = path.read_bytes()
+        source = read_limited(path, MAX_FILE_BYTES)
         source.decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise MalformedInputError(
             "a Lean file that cannot be read",
             where=str(path),
             found=str(getattr(error, "strerror", None) or error),
-            expected="UTF-8 text",
+            expected=f"UTF-8 text of at most {MAX_FILE_BYTES:,} bytes",
         ) from error
     outcomes = (
         outcome
