@@ -24,6 +24,8 @@ IN_PROCESS = "vcrt.in_process"
 COMMANDS = "vcrt.commands"
 LIFTERS = "vcrt.lifters"
 DOCTOR = "vcrt.doctor"
+#: The environments of the paper, which are certified when none is named.
+PAPER_ENVIRONMENTS = ("clrs", "lean", "proofwriter")
 NAMELESS = "a package without a name"
 
 _OF_TRAIN = "backbone decide demo evaluate explore export export-model methods plan report reproduce search train"

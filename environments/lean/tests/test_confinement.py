@@ -300,12 +300,12 @@ def test_its_limits_hold():
 
 @needs_guard("private folder")
 def test_its_folder_is_its_own_and_leaves_nothing():
-    before = {path.name for path in Path("/tmp").glob("vcrt-lean-*")}
+    before = {path.name for path in Path("/tmp").glob("vcrt-empty-*")}
     assert (
         confined("print(os.listdir('/proc/self/cwd') if 0 else os.readlink('/proc/self/cwd'))")
         != ""
     )
-    assert {path.name for path in Path("/tmp").glob("vcrt-lean-*")} <= before
+    assert {path.name for path in Path("/tmp").glob("vcrt-empty-*")} <= before
 
 
 def test_a_script_of_the_user_s_is_restricted_as_far_as_that_is_known():

@@ -129,7 +129,7 @@ def _sampled(name: str, environments: Environments, progress: Progress) -> tuple
             expected="environment/schema/seed, or the path of a certificate",
             remedy=f"vcrt show EPISODE --dataset {name}; {Path(name, LEAVES)} names its episodes"
             if Path(name, LEAVES).is_file()
-            else "for example: vcrt show clrs/bellman_ford/7",
+            else "vcrt environments names environments and schemas; a seed is any number",
         )
     factory = factory_of(matched[1], environments)
     schema = describe(factory).schema(matched[2])

@@ -44,7 +44,7 @@ class Finding:
 
 
 def doctor() -> list[Finding]:
-    """Say what is installed here, which Lean, which device, what is missing, and the command that mends it.
+    """Say what is installed here, which provers and devices there are, what is missing, and the command that mends it.
 
     The exit status is that of an error if something that vcrt needs cannot be used; extras that are not installed are
     named and count for nothing. In Python, a check that fails is a finding with its remedy, never an exception.

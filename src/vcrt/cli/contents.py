@@ -100,11 +100,11 @@ CHAPTERS: Chapters = {
         ),
         "lift": Group(
             summary="episodes from your logs, migrations, proofs",
-            help="Find episodes in your own logs, migrations, theories, Lean and Rocq files, and say which steps\n"
-            "commute. Theories and windows of four steps of runs are certified like sampled episodes: every\n"
-            "order is replayed by itself. For proofs, and for windows of another length, the numbers of\n"
-            "legal orders come from merged replay: orders that reach equal states by the same steps are\n"
-            "continued once for all of them.",
+            help="Find episodes in files of your own, and say which of their steps commute. Each command below\n"
+            "reads one kind of file. Theories and windows of four steps of runs are certified like sampled\n"
+            "episodes: every order is replayed by itself. For proofs, and for windows of another length,\n"
+            "the numbers of legal orders come from merged replay: orders that reach equal states by the\n"
+            "same steps are continued once for all of them.",
             parts=lifters,
             kept=_SHARDS,
         ),

@@ -132,7 +132,7 @@ def confine(bounds: Bounds) -> Report:
     _note(report, "privileges", _drop_capabilities(), "no capability but to read")
     version = _landlock_version()
     if not bounds.readable:
-        report.absent["files"] = "what this lean command needs is not known"
+        report.absent["files"] = "which files this command needs is not known"
     else:
         problem = _restrict_files(version, bounds)
         may = "reads the verifier and Python, writes nothing, makes, moves and removes no file"
@@ -234,7 +234,7 @@ def _limited(kind: int, value: int) -> str | None:
 def _leave_folders() -> str | None:
     """Work in a folder that is gone: nobody finds it, nothing can be put into it, and nothing of it is left behind."""
     try:
-        folder = tempfile.mkdtemp(prefix="vcrt-lean-")
+        folder = tempfile.mkdtemp(prefix="vcrt-empty-")
         os.chdir(folder)
         Path(folder).rmdir()
     except OSError as error:

@@ -23,8 +23,6 @@ from vcrt.environments.contract import Environment
 from vcrt.errors import MalformedInputError, UnavailableError, UnknownNameError, VcrtError
 from vcrt.plugins import ENVIRONMENTS, IN_PROCESS, known_names, not_installed, plugin, plugins
 
-#: The environments of the paper, which are certified when none is named.
-PAPER_ENVIRONMENTS = ("clrs", "lean", "proofwriter")
 #: What is put before the name of a file's module that has the name of another one.
 _OWN = "vcrt_file_"
 _INSTALLED = ("site-packages", "dist-packages")

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from vcrt.certificates.episodes import PAPER_PRESET, Preset
 from vcrt.environments.contract import ANY, Episode
 from vcrt.environments.isolation import Description, describe
-from vcrt.environments.registry import PAPER_ENVIRONMENTS, Registered
+from vcrt.environments.registry import Registered
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.hashing import Json, json_digest
+from vcrt.plugins import PAPER_ENVIRONMENTS
 from vcrt.randomness import derive_seed
 
 #: The most candidates in one shard.
