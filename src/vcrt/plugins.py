@@ -17,6 +17,7 @@ import sys
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
+import vcrt
 from vcrt.errors import UnavailableError
 
 ENVIRONMENTS = "vcrt.environments"
@@ -85,18 +86,60 @@ def _plugins(group: str, path: tuple[str, ...]) -> dict[str, EntryPoint]:
 
 
 def load(point: EntryPoint) -> object:
-    """What the entry point names; raises :class:`UnavailableError` for whatever its package raises on import."""
+    """What the entry point names; raises :class:`UnavailableError` for whatever its package raises on import.
+
+    Raises as :func:`require_this_vcrt` does.
+    """
+    require_this_vcrt(point)
     try:
         return point.load()
     except Exception as error:
+        name = distribution_of(point)
         raise UnavailableError(
-            f"{point.name!r} of {distribution_of(point)} cannot be loaded",
-            where=f"entry point {point.value!r} of group {point.group!r}",
+            f"{point.name!r} of {name} cannot be loaded",
+            where=_place(point),
             found=f"{type(error).__name__}: {error}",
             expected="a package that can be imported",
-            remedy=f"install it again, with what it needs: pip install --force-reinstall {distribution_of(point)}; "
-            f"or uninstall it: pip uninstall {distribution_of(point)}",
+            remedy=f"install it again, with what it needs: {_installing(point)}; or uninstall it: pip uninstall {name}",
         ) from error
+
+
+def require_this_vcrt(point: EntryPoint) -> None:
+    """Raise :class:`UnavailableError` for an entry point whose distribution asks for another version of vcrt."""
+    if asked := _other_vcrt(point):
+        raise UnavailableError(
+            f"{point.name!r} of {distribution_of(point)} is made for another version of vcrt",
+            where=_place(point),
+            found=f"vcrt {vcrt.__version__}",
+            expected=asked,
+            remedy=f"install the one that fits: {_installing(point)}",
+        )
+
+
+def _place(point: EntryPoint) -> str:
+    return f"entry point {point.value!r} of group {point.group!r}"
+
+
+def _other_vcrt(point: EntryPoint) -> str | None:
+    """What an entry point's distribution asks of vcrt, if this one is not that."""
+    for line in (point.dist and point.dist.requires) or ():
+        if not line.startswith("vcrt") or line == f"vcrt=={vcrt.__version__}":
+            continue
+        from packaging.requirements import Requirement
+
+        asked = Requirement(line)
+        if asked.name == "vcrt" and not asked.specifier.contains(
+            vcrt.__version__, prereleases=True
+        ):
+            return line
+    return None
+
+
+def _installing(point: EntryPoint) -> str:
+    """The command that installs an entry point's distribution anew: from this repository, if it lies there."""
+    name = distribution_of(point)
+    own = (folder for folder in FOLDERS if name == f"vcrt-{folder.rpartition('/')[2]}")
+    return f"pip install --force-reinstall {next((f'./{folder}' for folder in own), name)}"
 
 
 def distribution_of(point: EntryPoint) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib.metadata import entry_points
 
 import pytest
 
@@ -12,7 +13,7 @@ from command_line import refused, run
 from vcrt.api.doctor import doctor
 from vcrt.environments.registry import environment_names, in_process_names, load_environment
 from vcrt.errors import MalformedInputError, UnavailableError
-from vcrt.plugins import ENVIRONMENTS, plugins
+from vcrt.plugins import ENVIRONMENTS, load, plugins
 
 MEMBER = '''
 import vcrt
@@ -93,12 +94,14 @@ def install(tmp_path, monkeypatch):
 
     names = []
 
-    def add(name, text=MEMBER, points=POINTS):
+    def add(name, text=MEMBER, points=POINTS, needs=""):
         names.append(name)
         (tmp_path / f"{name}.py").write_text(text.format(name))
         metadata = tmp_path / f"{name}-0.1.dist-info"
         metadata.mkdir()
-        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n")
+        (metadata / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n{needs}"
+        )
         (metadata / "entry_points.txt").write_text(points.format(name))
         # As if this process had begun now.
         monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / f"after {name}")])
@@ -162,6 +165,34 @@ def test_a_package_that_cannot_be_imported_keeps_nothing_else_from_working(
     for subject, lines in (("till", 1), ("our_till", 2)):
         statuses = [finding.status for finding in found if finding.subject == subject]
         assert statuses == ["broken"] * lines
+
+
+@pytest.mark.parametrize("asked", ["vcrt==0.0.9", "vcrt>=9", "vcrt[mcp]<0.1"])
+def test_a_package_for_another_version_of_vcrt_is_named_before_it_is_imported(
+    install, capsys, asked
+):
+    install("our_till", "raise AssertionError", needs=f"Requires-Dist: {asked}\n")
+    said = refused(capsys, "environments", "validate", "till", code=3)
+    assert "our_till is made for another version of vcrt" in said
+    assert f"vcrt {vcrt.__version__}" in said
+    assert asked in said
+    assert "pip install --force-reinstall our_till" in said
+
+
+@pytest.mark.parametrize(
+    "asked", [f"vcrt=={vcrt.__version__}", "vcrt>=0.1", "vcrt", "vcrt-lean==7", "vcrt[mcp]>=0.1"]
+)
+def test_a_package_for_this_version_of_vcrt_is_loaded(install, asked):
+    install("our_till", needs=f"Requires-Dist: {asked}\n")
+    assert load_environment("till").name == "till"
+
+
+def test_a_package_of_this_repository_is_installed_from_its_folder(monkeypatch):
+    (point,) = entry_points(group=ENVIRONMENTS, name="lean")
+    monkeypatch.setattr(vcrt, "__version__", "7.0")
+    with pytest.raises(UnavailableError, match="vcrt-lean is made for another") as error:
+        load(point)
+    assert error.value.remedy.endswith("pip install --force-reinstall ./environments/lean")
 
 
 def test_two_packages_with_one_name_are_both_named(install, capsys):

@@ -74,7 +74,7 @@ def _attempt(subject: str, check: Callable[[], Iterator[Finding]]) -> list[Findi
                 subject=subject,
                 found=f"{type(error).__name__}: {error}",
                 status="broken",
-                remedy="pip install --upgrade --force-reinstall vcrt",
+                remedy="pip install --force-reinstall . in the folder of vcrt's repository",
             )
         ]
 

@@ -21,7 +21,15 @@ from types import ModuleType
 from vcrt.call_record import current_record
 from vcrt.environments.contract import Environment
 from vcrt.errors import MalformedInputError, UnavailableError, UnknownNameError, VcrtError
-from vcrt.plugins import ENVIRONMENTS, IN_PROCESS, known_names, not_installed, plugin, plugins
+from vcrt.plugins import (
+    ENVIRONMENTS,
+    IN_PROCESS,
+    known_names,
+    not_installed,
+    plugin,
+    plugins,
+    require_this_vcrt,
+)
 
 #: What is put before the name of a file's module that has the name of another one.
 _OWN = "vcrt_file_"
@@ -64,6 +72,7 @@ def load_environment(name: str) -> Environment:
 
 
 def _loaded(point: EntryPoint) -> object:
+    require_this_vcrt(point)
     return point.load()()
 
 
