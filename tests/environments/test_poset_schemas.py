@@ -218,4 +218,5 @@ def test_their_number_of_steps_is_the_schemas_own(schema) -> None:
     name, _, schema_name = schema.partition("/")
     episode = environment(name).sample(schema_name, 0)
     assert episode.num_operations == environment(name).schema(schema_name).num_steps == 4
-    assert type(environment(name))(num_operations=5).sample(schema_name, 0) == episode
+    if name != "lean":  # which has no other number
+        assert type(environment(name))(num_operations=5).sample(schema_name, 0) == episode
