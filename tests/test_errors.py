@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import pickle
 import re
+from copy import copy
 from pathlib import Path
 
 import pytest
@@ -42,8 +43,8 @@ def test_the_page_lists_every_named_error_with_its_code():
 def test_an_error_says_its_parts_and_crosses_processes(name):
     error = getattr(errors, name)("broke", where="w", found="f", expected="e", remedy="r")
     assert isinstance(error, VcrtError)
-    for copy in (error, pickle.loads(pickle.dumps(error))):
-        assert str(copy).splitlines() == [
+    for other in (error, pickle.loads(pickle.dumps(error))):
+        assert str(other).splitlines() == [
             "broke",
             "  where: w",
             "  found: f",
@@ -51,3 +52,19 @@ def test_an_error_says_its_parts_and_crosses_processes(name):
             "  to mend: r",
         ]
     assert str(getattr(errors, name)("broke")) == "broke"
+
+
+class WithTool(VcrtError):
+    """A class of somebody's own, made in its own way."""
+
+    def __init__(self, *, tool):
+        super().__init__(f"{tool} is missing", remedy=f"install {tool}")
+        self.tool = tool
+
+
+def test_an_error_of_one_s_own_class_crosses_processes_whole():
+    error = WithTool(tool="saw")
+    for other in (pickle.loads(pickle.dumps(error)), copy(error), error.at("here")):
+        assert type(other) is WithTool
+        assert (other.what, other.remedy, other.tool) == ("saw is missing", "install saw", "saw")
+    assert str(error.within("here")) == "saw is missing\n  where: here\n  to mend: install saw"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from copy import copy
 from difflib import get_close_matches
-from typing import Self
+from typing import Any, Self
 
 from vcrt.printable import counted
 
@@ -36,6 +36,10 @@ class VcrtError(ValueError):
         self.expected = expected
         self.remedy = remedy
         super().__init__(what)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Made again without calling ``__init__``, which may take other arguments in a class of somebody's own."""
+        return self.__class__.__new__, (self.__class__, *self.args), vars(self)
 
     def __str__(self) -> str:
         """The whole message, one labelled line for each part that is known."""

@@ -93,7 +93,8 @@ def load(point: EntryPoint) -> object:
     require_this_vcrt(point)
     try:
         return point.load()
-    except Exception as error:
+    # A package that exits when it is imported must not end the command as if that had done its work.
+    except (Exception, SystemExit) as error:
         name = distribution_of(point)
         raise UnavailableError(
             f"{point.name!r} of {name} cannot be loaded",

@@ -31,7 +31,7 @@ from vcrt.environments.relation_search import relations_of
 from vcrt.errors import MalformedInputError
 from vcrt.orders import all_orders, linear_extensions
 from vcrt.partial_orders import PartialOrder
-from vcrt.randomness import generator
+from vcrt.randomness import generator, pick
 from vcrt.records.dataset import load_items
 from vcrt.replay import shards
 from vcrt.replay.config import given
@@ -100,6 +100,33 @@ def test_what_follows_from_contexts(sampled):
         if found is not None:
             assert linear_extensions(6, found.order.pairs) == legal
     assert observed >= 3
+
+
+class OneMore(Cells):
+    """Cells with one more, which a last step alone uses."""
+
+    def initial_state(self, episode):
+        return (1, 1, 1, 1)
+
+
+def test_a_step_that_commutes_with_all_changes_no_verdict():
+    """Also where orders are listed without it, and counted in contexts with it."""
+    environment, found = OneMore(), {True: 0, False: 0}
+    preset = replace(PRESETS["any"], orbit_size=None)
+    for seed in range(60):
+        draw = generator(seed, "one more")
+        kinds = ["add", "get"] if seed % 2 else ["add", "get", "set", "take", "swap"]
+        steps = [[pick(draw, kinds), int(draw.integers(2)), 1 + number] for number in range(5)]
+        (listed,) = replay_exhaustively(environment, [episode(steps, seed)])
+        (merged,) = replay_lattices(environment, [episode([*steps, ["add", 3, 1]], seed)])
+        verdicts = [certify_episode(one, VERSIONS, preset) for one in (listed, merged)]
+        fewer, more = (isinstance(verdict, CertifiedEpisode) for verdict in verdicts)
+        assert fewer == more, (seed, steps, verdicts)
+        found[fewer] += 1
+        if fewer:
+            whole = set(linear_extensions(6, verdicts[1].order.pairs))
+            assert {tuple(i for i in order if i < 5) for order in whole} == set(verdicts[0].orbit)
+    assert min(found.values()) > 3, found
 
 
 def test_orders_for_a_second_opinion_wander_among_legal_ones():

@@ -204,3 +204,17 @@ def test_two_packages_with_one_name_are_both_named(install, capsys):
     assert "their_till" in error.value.found
     assert "pip uninstall" in error.value.remedy
     assert "two installed packages" in refused(capsys, "environments", code=3)
+    found = doctor()
+    assert found[0].subject == "vcrt"
+    lines = [one for one in found if one.subject == "plug-ins"]
+    assert {one.status for one in lines} == {"broken"}
+    assert any("two installed packages register 'till'" in one.found for one in lines)
+    assert all("pip uninstall" in one.remedy for one in lines)
+    assert len(lines) == len(set(lines))
+
+
+def test_a_package_that_exits_when_it_is_imported_is_named(install):
+    install("our_till", "import sys\nsys.exit('no licence')\n")
+    lines = [one for one in doctor() if one.subject in ("till", "our_till")]
+    assert {one.status for one in lines} == {"broken"}
+    assert any("no licence" in one.found for one in lines)

@@ -51,14 +51,16 @@ def doctor() -> list[Finding]:
 
     Example: vcrt doctor
     """
-    return [
-        _system(),
-        *_attempt("packages", _required),
-        *_members(),
-        *_unloadable(),
-        *_attempt("extras", _extras),
-        *_absent_members(),
+    checks = [
+        ("packages", _required),
+        ("plug-ins", _members),
+        ("plug-ins", _unloadable),
+        ("extras", _extras),
+        ("plug-ins", _absent_members),
     ]
+    found = [one for subject, check in checks for one in _attempt(subject, check)]
+    # Two names of one package that register one name are one line.
+    return [_system(), *dict.fromkeys(found)]
 
 
 def _attempt(subject: str, check: Callable[[], Iterator[Finding]]) -> list[Finding]:

@@ -269,13 +269,18 @@ class Lattice:
         return self._ways_to_end[0]
 
     def broken_pair(self, order: PartialOrder) -> tuple[Order, int] | None:
-        """A context, and an operation that goes on to the reference's end although ``order`` forbids it there."""
+        """A context, and an operation that goes on to the reference's end although ``order`` forbids it there.
+
+        Only on the way of a legal order: one that has given another output before is none.
+        """
         ways = self._ways_to_end
-        for (number, operation), answer in self.transitions.items():
-            waits = order.predecessors[operation] & ~self.contexts[number].done
-            if not waits or isinstance(answer, str) or not ways[answer]:
+        reached = {0}
+        # Contexts stand by length, so one pass suffices.
+        for number, operation, done, answer in self._accepted:
+            if number not in reached or not self.as_in_reference(number, operation):
                 continue
-            if self.as_in_reference(number, operation):
+            reached.add(answer)
+            if order.predecessors[operation] & ~done and ways[answer]:
                 return self.contexts[number].sequence, operation
         return None
 
