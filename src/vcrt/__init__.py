@@ -1,7 +1,7 @@
 """Certify by replay which steps commute, and which calls may run at once.
 
-What stands here is public: ``vcrt.certify``, ``vcrt.schedule`` and so on do what the commands of those names do, and
-everything else named in ``__all__`` is what one needs beside them. Importing :mod:`vcrt` is quick: each name is loaded
+All names in ``__all__`` are public. ``vcrt.certify``, ``vcrt.schedule`` and so on do the same as the commands of those
+names; the other names are the types that they take and return. Importing :mod:`vcrt` is quick: each name is loaded
 when it is first used.
 """
 

@@ -1,6 +1,6 @@
-"""Read JSON from anywhere with limits on its size and depth, and check names of files that a document may give.
+"""Read JSON from untrusted sources with limits on its size and depth, and check file names that a document contains.
 
-Not covered: which fields a document must have; its reader says that.
+Not covered: which fields a document must have; each reader of documents checks its own.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ MAX_NAME_BYTES = 200
 
 
 def read_limited(path: Path, limit: int = MAX_BYTES, *, may_be_pipe: bool = False) -> bytes:
-    """A file's bytes, a link's as well.
+    """Read the bytes of a file; links are followed.
 
-    Raises ``ValueError`` if there are more than ``limit``, or if it is a pipe or device, which might never end; and
-    ``OSError`` as the system does. ``may_be_pipe`` is for what the user alone names, as ``<(COMMAND)`` does.
+    Raises ``ValueError`` if the file is longer than ``limit``, or is a pipe or device, which might never end; and
+    ``OSError`` as the system does. Set ``may_be_pipe`` only for paths that the user gives, such as ``<(COMMAND)``.
     """
     descriptor = os.open(path, os.O_RDONLY | (0 if may_be_pipe else os.O_NONBLOCK))
     try:
@@ -43,10 +43,10 @@ def read_limited(path: Path, limit: int = MAX_BYTES, *, may_be_pipe: bool = Fals
 
 
 def strict_json(data: bytes | str) -> Any:
-    """JSON from anywhere.
+    """Parse JSON from an untrusted source.
 
-    Raises ``ValueError`` for what is none, a field given twice, a number that is not finite, half a Unicode character,
-    or nesting deeper than :data:`MAX_DEPTH`.
+    Raises ``ValueError`` for text that is not JSON, a field given twice, a number that is not finite, half a Unicode
+    character, or nesting deeper than :data:`MAX_DEPTH`.
     """
     try:
         value = json.loads(data, object_pairs_hook=_without_repetition, parse_constant=_no_number)

@@ -38,7 +38,7 @@ class VcrtError(ValueError):
         super().__init__(what)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Made again without calling ``__init__``, which may take other arguments in a class of somebody's own."""
+        """Unpickle without calling ``__init__``, because a user's subclass may give it other arguments."""
         return self.__class__.__new__, (self.__class__, *self.args), vars(self)
 
     def __str__(self) -> str:
@@ -53,11 +53,11 @@ class VcrtError(ValueError):
         return "\n".join(lines)
 
     def within(self, where: str, separator: str = ", ") -> Self:
-        """The same error, with a wider place before its own."""
+        """Return the same error with a wider place put before its own."""
         return self.at(separator.join(filter(None, (where, self.where))))
 
     def at(self, where: str | None) -> Self:
-        """The same error, at another place."""
+        """Return the same error with another place."""
         moved = copy(self)
         moved.where = where
         return moved
@@ -96,7 +96,7 @@ class ConfigError(VcrtError):
 
 
 class TooLargeError(VcrtError):
-    """Something that is exact only for fewer operations, or a tree of orders that would not fit."""
+    """A computation that is exact only for fewer operations, or a tree of orders that would not fit into memory."""
 
 
 class VerifierFailure(VcrtError):
@@ -124,13 +124,13 @@ class SignatureError(DatasetError):
 
 
 class DisagreementError(DatasetError):
-    """Sealed evidence that the verifier does not give; ``episodes`` names every episode of it."""
+    """Sealed evidence that the verifier does not reproduce; ``episodes`` names every episode that is affected."""
 
     episodes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, disagreeing: Mapping[str, DatasetError]) -> DisagreementError:
-        """The error of the first episode, with the names of all."""
+        """Return the error of the first episode, with the names of all episodes."""
         first, *others = disagreeing
         error = disagreeing[first]
         more = (
@@ -163,4 +163,4 @@ class BackboneError(VcrtError):
 
 
 class UncertifiableError(MalformedInputError):
-    """So little of what was asked for can be certified that no dataset can come of it, now or on another try."""
+    """Too few of the requested episodes can be certified to make a dataset, now or on another try."""

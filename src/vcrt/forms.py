@@ -1,6 +1,6 @@
-"""Say which fields a document has, as pydantic's models, and which field is wrong.
+"""Define base classes for the fields of documents as pydantic models, and name the field that is wrong.
 
-Apart from :mod:`vcrt.documents`, since importing pydantic takes longer than reading most documents.
+This is apart from :mod:`vcrt.documents` because importing pydantic takes longer than reading most documents.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Count: TypeAlias = Annotated[int, Field(ge=0)]
 
 
 class Strict(BaseModel):
-    """What a document holds: every field, of its own type, and no other."""
+    """A model of a document with exactly these fields, each strictly of its type."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class ClosedModel(BaseModel):
-    """What a file holds: fields of its own and no other; those of ``left_out`` are not written at their default."""
+    """A model of a file that refuses other fields; fields of ``left_out`` are not written at their default."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     left_out: ClassVar[tuple[str, ...]] = ()
@@ -50,7 +50,7 @@ class ClosedModel(BaseModel):
 
 
 class FieldError(NamedTuple):
-    """A field that is wrong, by its path, and why."""
+    """The path of a field that is wrong, and why it is wrong."""
 
     field: str
     message: str
@@ -60,10 +60,10 @@ class FieldError(NamedTuple):
 
 
 def first_error(error: ValidationError) -> FieldError:
-    """The first field that pydantic found wrong.
+    """Return the first field that pydantic found wrong.
 
-    The inputs are left out: pydantic would copy them for every fault. So it does where it reads JSON by itself:
-    documents from anywhere are read by :func:`strict_json` and validated as values.
+    The inputs are left out, because pydantic would copy them for every fault. It also copies them where it reads JSON
+    by itself: therefore :func:`strict_json` reads untrusted documents, and pydantic validates the values.
     """
     count = error.error_count()
     if count > _MAX_FAULTS:
@@ -77,7 +77,7 @@ def first_error(error: ValidationError) -> FieldError:
 
 
 def in_a_line(error: Exception) -> str:
-    """What an error of reading a document says, in one line; of pydantic's, the first field."""
+    """Write an error of reading a document in one line; for a pydantic error, write only the first field."""
     if isinstance(error, ValidationError):
         return str(first_error(error))
     return next(iter(str(error).splitlines()), "") or type(error).__name__

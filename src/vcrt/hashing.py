@@ -22,7 +22,7 @@ def canonical_json(value: Json) -> bytes:
 
 
 def json_text(value: Json) -> str:
-    """The same as text, in which surrogates may stand alone."""
+    """Return canonical JSON as text, which may contain lone surrogates."""
     return _ENCODER.encode(value)
 
 

@@ -10,9 +10,9 @@ from importlib import import_module
 def lazy(
     package: str, places: Mapping[str, str]
 ) -> tuple[dict[str, str], Callable[[str], object], Callable[[], list[str]]]:
-    """The module of each name, and the package's ``__getattr__`` and ``__dir__``.
+    """Return the module of each name, and the package's ``__getattr__`` and ``__dir__``.
 
-    ``places`` has the names of each module, separated by spaces.
+    ``places`` maps each module to its public names, separated by spaces.
     """
     place_of = {name: module for module, names in places.items() for name in names.split()}
 

@@ -29,7 +29,7 @@ def all_orders(num_operations: int) -> tuple[Order, ...]:
 
 @cache
 def order_columns(num_operations: int) -> Mapping[Order, int]:
-    """The column of each order of :func:`all_orders`."""
+    """Return the column of each order in :func:`all_orders`."""
     columns = {order: column for column, order in enumerate(all_orders(num_operations))}
     return MappingProxyType(columns)
 
@@ -75,7 +75,7 @@ def linear_extensions(num_operations: int, precedence: Iterable[tuple[int, int]]
 
 
 def first_before_second(items: Sequence[Item], places: Sequence[int]) -> list[Item]:
-    """The items by these places, but for the first two, which change theirs if the second would stand first.
+    """Sort the items by these places; if the second item would stand before the first, exchange these two.
 
     >>> first_before_second("abc", [1, 2, 0])
     ['a', 'c', 'b']
@@ -88,7 +88,7 @@ def first_before_second(items: Sequence[Item], places: Sequence[int]) -> list[It
 
 
 def transitive_closure(pairs: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
-    """All pairs that follow from the given ones; a cycle gives pairs of an operation with itself."""
+    """Return all pairs that follow from the given pairs; a cycle gives pairs of an operation with itself."""
     closure = set(pairs)
     while True:
         more = {(a, d) for (a, b), (c, d) in product(closure, repeat=2) if b == c} - closure
@@ -98,7 +98,7 @@ def transitive_closure(pairs: Iterable[tuple[int, int]]) -> frozenset[tuple[int,
 
 
 def transitive_reduction(pairs: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
-    """Those of the pairs that do not follow from the others: the fewest with the same closure, which are unique.
+    """Return the pairs that do not follow from the others: the unique smallest set with the same closure.
 
     Raises ``ValueError`` if the pairs contain a cycle.
     """
@@ -113,8 +113,8 @@ def transitive_reduction(pairs: Iterable[tuple[int, int]]) -> frozenset[tuple[in
 def orbit_of(start: Order, orders: Collection[Order], is_certified: SwapCertified) -> list[Order]:
     """The orbit of ``start``: its connected component among ``orders`` under certified adjacent swaps, sorted.
 
-    Source: the equivalence relation of the paper's Section "Diamonds and Anti-Diamonds". A start that is not among
-    ``orders`` (a failure) is a singleton.
+    Source: the equivalence relation of the paper's Section "Diamonds and Anti-Diamonds". If ``start`` is not among
+    ``orders`` (a failure), the orbit is ``start`` alone.
     """
     members = set(orders)
     if start not in members:

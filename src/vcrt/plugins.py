@@ -1,14 +1,15 @@
-"""Find what other distributions bring: environments, commands, lifters and lines of ``vcrt doctor``.
+"""Find what other distributions register: environments, commands, lifters and lines of ``vcrt doctor``.
 
 Each is an entry point (Python packaging's `entry points specification`). The engine never imports a member; it finds
 them here by their groups:
 
 - ``vcrt.environments``: a name, and a callable without arguments that makes the environment.
-- ``vcrt.in_process``: the same names again, for environments that may be asked in the process that asks: they end no
-  process and answer quickly. Others get a process of their own. It changes no verdict and spares no check.
+- ``vcrt.in_process``: the same names again, for environments that may run in the calling process: they end no process
+  and answer quickly. Others get their own process. This changes no verdict and skips no check.
 - ``vcrt.commands``: any name, and a dictionary of chapters as in :mod:`vcrt.cli.contents`.
 - ``vcrt.lifters``: a name, and the :class:`vcrt.cli.commands.Command` that ``vcrt lift NAME`` runs.
-- ``vcrt.doctor``: a name, and a function that gives findings. One with the name of an environment stands in its place.
+- ``vcrt.doctor``: a name, and a function that gives findings. It replaces the usual findings of the environment of that
+  name.
 """
 
 from __future__ import annotations
@@ -52,15 +53,15 @@ OWN_PACKAGES = frozenset({"vcrt", *(f"vcrt_{folder.rpartition('/')[2]}" for fold
 
 
 def plugins(group: str) -> dict[str, EntryPoint]:
-    """The entry points of a group by their names, sorted.
+    """Return the entry points of a group by name, sorted.
 
-    Raises :class:`UnavailableError` where two distributions register one name for different things.
+    Raises :class:`UnavailableError` if two distributions register one name for different objects.
     """
     return _plugins(group, tuple(sys.path))
 
 
 def plugin(group: str, name: str) -> EntryPoint | None:
-    """The entry point of that name, also if it was installed since the last look; None if there is none."""
+    """Return the entry point of that name, even if it was installed since the last search; None if there is none."""
     found = plugins(group).get(name)
     if found is None:
         _plugins.cache_clear()
@@ -70,7 +71,7 @@ def plugin(group: str, name: str) -> EntryPoint | None:
 
 @cache
 def _plugins(group: str, path: tuple[str, ...]) -> dict[str, EntryPoint]:
-    """As found on ``sys.path``; to look through all packages takes 15 ms and more."""
+    """Find the entry points on ``sys.path``; searching all packages takes 15 ms and more."""
     found: dict[str, EntryPoint] = {}
     for point in entry_points(group=group):
         other = found.setdefault(point.name, point)
@@ -86,9 +87,9 @@ def _plugins(group: str, path: tuple[str, ...]) -> dict[str, EntryPoint]:
 
 
 def load(point: EntryPoint) -> object:
-    """What the entry point names; raises :class:`UnavailableError` for whatever its package raises on import.
+    """Load the object of an entry point; raises :class:`UnavailableError` if importing its package raises anything.
 
-    Raises as :func:`require_this_vcrt` does.
+    Also raises as :func:`require_this_vcrt` does.
     """
     require_this_vcrt(point)
     try:
@@ -122,7 +123,7 @@ def _place(point: EntryPoint) -> str:
 
 
 def _other_vcrt(point: EntryPoint) -> str | None:
-    """What an entry point's distribution asks of vcrt, if this one is not that."""
+    """Return the requirement on vcrt of an entry point's distribution if this version does not satisfy it."""
     for line in (point.dist and point.dist.requires) or ():
         if not line.startswith("vcrt") or line == f"vcrt=={vcrt.__version__}":
             continue
@@ -137,7 +138,7 @@ def _other_vcrt(point: EntryPoint) -> str | None:
 
 
 def _installing(point: EntryPoint) -> str:
-    """The command that installs an entry point's distribution anew: from this repository, if it lies there."""
+    """Return the command that reinstalls an entry point's distribution: from this repository, if it is part of it."""
     name = distribution_of(point)
     own = (folder for folder in FOLDERS if name == f"vcrt-{folder.rpartition('/')[2]}")
     return f"pip install --force-reinstall {next((f'./{folder}' for folder in own), name)}"
@@ -149,7 +150,7 @@ def distribution_of(point: EntryPoint) -> str:
 
 
 def folder_with(group: str, name: str) -> str | None:
-    """The folder of this repository whose package brings what has that name; None if none of them does."""
+    """Return the folder of this repository whose package registers that name; None if there is none."""
     for folder, groups in FOLDERS.items():
         if name in groups.get(group, ()):
             return folder
@@ -157,12 +158,12 @@ def folder_with(group: str, name: str) -> str | None:
 
 
 def known_names(group: str) -> tuple[str, ...]:
-    """What packages of this repository bring to a group, installed or not, sorted."""
+    """Return the sorted names that packages of this repository, installed or not, register in a group."""
     return tuple(sorted({name for groups in FOLDERS.values() for name in groups.get(group, ())}))
 
 
 def not_installed(group: str, name: str, what: str) -> UnavailableError:
-    """The error for something of :func:`known_names` that is not installed: it says which package brings it."""
+    """Return the error for a name of :func:`known_names` that is not installed; it names the package to install."""
     folder = folder_with(group, name)
     return UnavailableError(
         f"{what} {name!r} is not installed here",

@@ -1,4 +1,4 @@
-"""Make text harmless to show wherever it comes from, and write numbers with their nouns.
+"""Make untrusted text safe to show, and write numbers with their nouns.
 
 It imports nothing of vcrt, so it also serves where much is broken.
 """
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 
 def printable(text: str) -> str:
-    """The text with control characters written as escapes, so that no terminal and no XML parser acts on them."""
+    """Write control characters of the text as escapes, so that no terminal and no XML parser acts on them."""
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
     )

@@ -1,8 +1,8 @@
-"""Mark a process, so that it and all that it starts can be found, however far they have detached themselves.
+"""Mark a process so that it and all its descendants can be found, even if they have detached themselves.
 
-A mark stands in the environment, which a program may write over (those do that set their own title), and on Linux in
-the limit on file locks as well: the system hands that on, too, and has restricted nothing by it since Linux 2.4.
-Imports only the standard library, as it is used by a process without any other package.
+The mark is an environment variable, which a program may overwrite (programs that set their own title do so). On
+Linux the limit on file locks holds it as well: child processes inherit it, and it has had no effect since Linux 2.4.
+This module imports only the standard library, because processes without any other package use it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FILE_LOCKS, _LINE = 10, "Max file locks"
 
 
 def mark_process(variable: str, mark: str) -> None:
-    """Have this process, and all that it starts from now on, bear the mark; ``mark`` is hexadecimal."""
+    """Mark this process and all processes that it starts from now on; ``mark`` is hexadecimal."""
     os.environ[variable] = mark
     if sys.platform != "linux":
         return
@@ -33,7 +33,7 @@ def mark_process(variable: str, mark: str) -> None:
 
 
 def bears_mark(process: int, variable: str, mark: str) -> bool:
-    """Whether a process has the mark in its limits; False where the system does not tell."""
+    """Say whether a process has the mark in its limits; False if the system does not tell."""
     with suppress(OSError):
         for line in Path(f"/proc/{process}/limits").read_text(encoding="ascii").splitlines():
             if line.startswith(_LINE):
@@ -44,5 +44,5 @@ def bears_mark(process: int, variable: str, mark: str) -> bool:
 
 
 def _number(variable: str, mark: str) -> int:
-    """A server's is above that of any worker, as the upper limit, where it stands, is above the lower one."""
+    """Return the mark as a number; a server's, held by the upper limit, is above any worker's, in the lower limit."""
     return int(mark[:14], 16) + (1 << 56) * (variable == SERVER_MARK)

@@ -1,9 +1,9 @@
-"""Record the progress of long work where it is done, and report it. How it is shown is the command line's business.
+"""Record the progress of long work where it is done, and report it; the command line shows it.
 
-What has units to count is a task; what has none (a model that is loaded, say) is a stage, which is logged, as is what
-people are told on the way. The logger is ``vcrt``; nobody listens unless asked to. Calls of environments are counted in
-the process that makes them; a worker writes what others are to know to a :class:`Record`. Not covered: what a worker
-does at this moment, and for how long it may (see :mod:`vcrt.call_record`).
+Work with countable units is a task. Work without units (loading a model, say) is a stage, which is logged to the logger
+``vcrt`` like messages to the user; by default nothing listens to it. Each process counts the calls of environments that
+it makes; a worker writes its counts and messages to a :class:`Record`. Not covered: what a worker does at this moment,
+and its time limit (see :mod:`vcrt.call_record`).
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ class Task(Protocol):
         """Note that ``units`` more are done."""
 
     def calls(self, done: int, seconds: float, expected: int | None, note: str = "") -> None:
-        """Note that ``done`` calls of a verifier were made, which took ``seconds`` together, of ``expected`` if known.
+        """Note that ``done`` verifier calls, of ``expected`` if that is known, took ``seconds`` together.
 
-        ``note`` belongs to the estimate that is shown once, such as a way to have less.
+        ``note`` is shown with the estimate, once; it says, for example, how to need fewer calls.
         """
 
 
 class Progress(Protocol):
-    """Where long work reports to."""
+    """The receiver of progress reports of long work."""
 
     def task(self, description: str, total: int, unit: str) -> Task:
         """Begin a task of ``total`` units, called ``unit`` in the plural."""
 
 
 class Silent:
-    """Progress that shows nothing, and the task of it."""
+    """Progress that shows nothing, and its task."""
 
     def task(self, description: str, total: int, unit: str) -> Task:
         """A task that shows nothing."""
@@ -78,13 +78,13 @@ SILENT: Progress = Silent()
 
 
 def tell(text: str, *, seconds: float | None = None) -> None:
-    """Log something that people should know now, and how long it took."""
+    """Log a message that users should see now, and how long its work took."""
     LOGGER.info("%s", text, extra={"seconds": seconds})
 
 
 @contextmanager
 def stage(what: str) -> Iterator[None]:
-    """Log that ``what`` is being done: when it lasts more than a second, every ten seconds, and when it is done."""
+    """Log that ``what`` is being done: after one second, then every ten seconds, and when it is done."""
     began = time.monotonic()
     over = threading.Event()
 
@@ -107,13 +107,13 @@ def stage(what: str) -> Iterator[None]:
 
 @dataclass(slots=True)
 class Calls:
-    """How many calls were made, and how many seconds they took together."""
+    """The number of calls, and the seconds that they took together."""
 
     number: int = 0
     seconds: float = 0.0
 
     def add(self, number: int, seconds: float) -> None:
-        """Count more."""
+        """Add further calls and their seconds."""
         self.number += number
         self.seconds += seconds
 
@@ -125,8 +125,8 @@ _observer: ContextVar[Observer | None] = ContextVar("observer of calls", default
 def observing(observer: Observer) -> Iterator[None]:
     """Report every call that guarded environments get in this context to ``observer``.
 
-    A call is a step, an initial state, a canonical form, a snapshot or a restoration; of an environment that answers
-    whole sequences at once, each of them is one.
+    A call is a step, an initial state, a canonical form, a snapshot or a restoration. For an environment that
+    answers whole sequences at once, each sequence is one call.
     """
     token = _observer.set(observer)
     try:
@@ -138,7 +138,7 @@ def observing(observer: Observer) -> Iterator[None]:
 def counted_call(
     environment: str, number: int, function: Callable[..., Result], *arguments: object
 ) -> Result:
-    """Call a function, and report that as so many calls, if somebody is :func:`observing`."""
+    """Call a function and report it as so many calls to the observer, if there is one (:func:`observing`)."""
     observer = _observer.get()
     if observer is None or not number:
         return function(*arguments)
@@ -163,7 +163,7 @@ class Counting:
 
     @classmethod
     def for_task(cls, task: Task) -> Counting:
-        """Reports to a task; how many calls there will be is not known."""
+        """Make an observer that reports to a task; the total number of calls is not known."""
         return cls(lambda _, calls: task.calls(calls.number, calls.seconds, None))
 
     def __call__(self, environment: str, number: int, seconds: float) -> None:
@@ -182,18 +182,18 @@ class Counting:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Lines of JSON that workers write to ``folder``, each to a file of its own, and that who waits for them reads."""
+    """Lines of JSON in ``folder``: each worker writes to its own file, and the waiting process reads them."""
 
     folder: Path
     _read: dict[str, int] = field(default_factory=dict)
 
     def write(self, *line: Json) -> None:
-        """Add a line; where the folder cannot be written to, nothing is recorded."""
+        """Add a line; if the folder cannot be written to, record nothing."""
         with suppress(OSError), (self.folder / str(os.getpid())).open("ab") as file:
             file.write(json.dumps(line).encode() + b"\n")
 
     def news(self) -> Iterator[list[Any]]:
-        """The lines that were written since they were read last; one that is still being written waits."""
+        """Return the complete lines that were written since the last call."""
         for path in sorted(self.folder.iterdir()):
             with path.open("rb") as file:
                 file.seek(self._read.get(path.name, 0))
@@ -204,20 +204,20 @@ class Record:
 
 @contextmanager
 def recording() -> Iterator[Record]:
-    """A record, with a folder of its own as long as the context lasts."""
+    """Make a record with its own folder, which is removed when the context ends."""
     with tempfile.TemporaryDirectory(prefix="vcrt-told-", ignore_cleanup_errors=True) as folder:
         yield Record(Path(folder))
 
 
 @dataclass(frozen=True, slots=True)
 class Heard(Generic[Argument, Result]):
-    """A function for worker processes whose log is to be heard in this one: call :meth:`again` now and then."""
+    """A function for worker processes whose log messages reach this process: call :meth:`again` regularly."""
 
     function: Callable[[Argument], Result]
     record: Record
 
     def __call__(self, argument: Argument) -> Result:
-        """Apply the function in a worker, and record what it logs there."""
+        """Apply the function in a worker and record its log messages."""
         handler = _Recording(self.record)
         LOGGER.addHandler(handler)
         LOGGER.setLevel(logging.INFO)
@@ -227,7 +227,7 @@ class Heard(Generic[Argument, Result]):
             LOGGER.removeHandler(handler)
 
     def again(self) -> None:
-        """Log here what workers have logged since."""
+        """Log here the messages that workers have logged since the last call."""
         for text, seconds in self.record.news():
             tell(text, seconds=seconds)
 
@@ -243,7 +243,7 @@ class _Recording(logging.Handler):
 
 @contextmanager
 def heard(function: Callable[[Argument], Result]) -> Iterator[Heard[Argument, Result]]:
-    """The function as workers are to run it; what they have logged last is logged at the end."""
+    """Wrap a function for workers; when the context ends, log their last messages here."""
     with recording() as record:
         one = Heard(function, record)
         try:
@@ -254,7 +254,7 @@ def heard(function: Callable[[Argument], Result]) -> Iterator[Heard[Argument, Re
 
 @dataclass(slots=True)
 class _Expected:
-    """One environment's share of the work: its task, units, and calls a unit, as they are expected or were found."""
+    """One environment's share of the work: its task, its units, and the calls for each unit, expected or measured."""
 
     task: Task
     num_units: int
@@ -272,9 +272,9 @@ class _Expected:
 
 @dataclass(frozen=True, slots=True)
 class CallProgress:
-    """Calls of workers: give them :meth:`counted`, call :meth:`show` while they work and :meth:`done` after each.
+    """The calls of workers: pass them :meth:`counted`, call :meth:`show` while they work and :meth:`done` after each.
 
-    Of workers that do not share a folder with this process, calls are known when their work is done.
+    If workers do not share a folder with this process, their calls are known only when their work is done.
     """
 
     record: Record
@@ -284,7 +284,7 @@ class CallProgress:
     def counted(
         self, function: Callable[[Argument], Result]
     ) -> Callable[[Argument], tuple[Result, int]]:
-        """The work, which gives the number of its calls as well."""
+        """Wrap the work so that it also returns the number of its calls."""
         return partial(_counted, self.record, function)
 
     def expect(
@@ -292,12 +292,12 @@ class CallProgress:
     ) -> None:
         """Show the calls of ``environment`` at ``task``, ``expected`` for each of its ``num_units`` if that is known.
 
-        ``note`` is put behind the first estimate.
+        ``note`` is shown after the first estimate.
         """
         self._expected[environment] = _Expected(task, num_units, expected, note)
 
     def done(self, environment: str, num_units: int, counted: tuple[Result, int]) -> Result:
-        """Note that units are done; gives what the work gave."""
+        """Note that units are done; return the result of the work."""
         result, calls = counted
         share = self._expected[environment]
         share.units_done += num_units
@@ -307,7 +307,7 @@ class CallProgress:
         return result
 
     def show(self) -> None:
-        """Tell the tasks how many calls there were so far."""
+        """Report the number of calls so far to the tasks."""
         for environment, number, seconds in self.record.news():
             self._made[environment].add(number, seconds)
         names_of: dict[int, list[str]] = {}
@@ -330,7 +330,7 @@ class CallProgress:
 
 @contextmanager
 def call_progress() -> Iterator[CallProgress]:
-    """The calls of workers, with a record of their own as long as the context lasts."""
+    """Make a counter of workers' calls, whose record lasts as long as the context."""
     with recording() as record:
         yield CallProgress(record)
 

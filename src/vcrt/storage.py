@@ -1,6 +1,6 @@
-"""Write files that are whole or not there: written beside, flushed to the disk, and published by one rename.
+"""Write files that are whole or absent: write a temporary file, flush it to the disk, and publish it by one rename.
 
-Who may read them, the user's umask says.
+The user's umask decides who may read them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOOK_S = 0.05
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a file atomically, replacing one that is there; what killed calls for it left beside it is removed."""
+    """Write a file atomically, replacing an existing one, and remove the leftovers of killed calls for it."""
     _remove_abandoned(path.parent, _UNFINISHED, path.name)
     descriptor, name = _locked_file(path)
     try:
@@ -43,8 +43,8 @@ def write_file(path: Path, data: bytes) -> None:
 def publish_directory(path: Path, fill: Callable[[Path], None], error: type[VcrtError]) -> None:
     """Let ``fill`` write into a new directory beside ``path`` and publish it under that name by one rename.
 
-    Nothing is overwritten: raises ``error`` if something has that name. If ``fill`` fails, nothing is left; what
-    killed calls for the same name left is removed.
+    Nothing is overwritten: raises ``error`` if something has that name. If ``fill`` fails, nothing remains.
+    Leftovers of killed calls for the same name are removed.
     """
     refuse_existing(path, error)
     make_directory(path.parent)
@@ -65,7 +65,7 @@ def publish_directory(path: Path, fill: Callable[[Path], None], error: type[Vcrt
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory, and those above it that are missing, as lasting as what is published in it."""
+    """Make a directory and its missing parents, and flush them to the disk like files that are published."""
     missing = [place for place in (path, *path.parents) if not place.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for place in missing:
@@ -73,15 +73,15 @@ def make_directory(path: Path) -> None:
 
 
 def remove_partial(directory: Path, name: str | None = None) -> None:
-    """Remove what killed calls of :func:`publish_directory` left in a directory, for one name or for all of them.
+    """Remove the leftovers of killed calls of :func:`publish_directory` in a directory, for one name or for all names.
 
-    Nothing is removed that a call is at work on.
+    Work of running calls is kept.
     """
     _remove_abandoned(directory, _PARTIAL, name)
 
 
 def remove_unfinished_files(directory: Path, pattern: str) -> None:
-    """Remove what killed calls of :func:`write_file` left of files named like ``pattern`` below ``directory``.
+    """Remove leftovers of killed calls of :func:`write_file` for files named like ``pattern`` below ``directory``.
 
     The directory has no other writer now.
     """
@@ -105,7 +105,7 @@ def remove_leftovers(directory: Path) -> None:
 def sole_user(path: Path, what: str, error: type[VcrtError]) -> Iterator[None]:
     """Hold the lock file ``path``; raises ``error`` if another process holds it. The system frees it on any death.
 
-    Raises ``error`` as well if it is a link or no plain file: nothing is made or waited for elsewhere.
+    Raises ``error`` also if ``path`` is a link or no plain file, so that no file elsewhere is made or waited for.
     """
     with os.fdopen(_opened_lock(path, error), "a") as lock:
         try:
@@ -123,10 +123,10 @@ def sole_user(path: Path, what: str, error: type[VcrtError]) -> Iterator[None]:
 def alone_in(
     directory: Path, what: str, error: type[VcrtError], *, patience: float = 30.0
 ) -> Iterator[None]:
-    """Hold a lock on ``directory`` itself, waiting ``patience`` seconds for whoever holds it.
+    """Hold a lock on ``directory`` itself, waiting up to ``patience`` seconds for its present holder.
 
-    A worker whose parent was killed lives on for a moment; it must not write where its successor starts. Raises
-    ``error`` if it does not end. A file system without locks on directories does without.
+    A worker whose parent was killed runs for a moment longer; it must not write where its successor starts.
+    Raises ``error`` if the holder does not end. On a file system without locks on directories, no lock is held.
     """
     descriptor = os.open(directory, os.O_RDONLY)
     until = time.monotonic() + patience
@@ -166,7 +166,7 @@ def _opened_lock(path: Path, error: type[VcrtError]) -> int:
 
 
 def require_new(path: Path, error: type[VcrtError]) -> None:
-    """Make sure, before long work, that ``path`` is free and that its parent can be written to."""
+    """Check before long work that ``path`` does not exist and that its parent can be written to."""
     refuse_existing(path, error)
     make_directory(path.parent)
     if not os.access(path.parent, os.W_OK | os.X_OK):
@@ -189,7 +189,7 @@ def refuse_existing(path: Path, error: type[VcrtError]) -> None:
 
 
 def _flush(path: Path) -> None:
-    """Let a file or directory be on the disk."""
+    """Flush a file or directory to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -198,7 +198,7 @@ def _flush(path: Path) -> None:
 
 
 def _locked_file(path: Path) -> tuple[int, Path]:
-    """A new file beside ``path``, open and locked: the lock tells a call at work from what a killed one left."""
+    """Open and lock a new file beside ``path``; the lock tells the file of a running call from a leftover."""
     while True:
         name = _new_name(path, _UNFINISHED)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -220,12 +220,12 @@ def _locked_directory(path: Path) -> tuple[int, Path]:
 
 
 def _new_name(path: Path, kind: str) -> Path:
-    """A name beside ``path`` that nobody has."""
+    """Return an unused name beside ``path``."""
     return path.parent / f".{path.name}.{kind}-{secrets.token_hex(8)}"
 
 
 def _is_kept(descriptor: int) -> bool:
-    """Lock a new file; False, and closed, if another call took it for a leftover before it was locked."""
+    """Lock a new file; if another call took it for a leftover before that, close it and return False."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     except OSError:
@@ -238,7 +238,7 @@ def _is_kept(descriptor: int) -> bool:
 
 
 def _lock(descriptor: int) -> bool:
-    """Lock a file or directory if nobody else holds it; where there are no locks, nobody does."""
+    """Lock a file or directory unless another process holds it; a file system without locks counts as free."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -249,7 +249,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def _remove_abandoned(directory: Path, kind: str, name: str | None) -> None:
-    """Remove what killed calls for that name left in a directory, or for any, but nothing that a call is at work on."""
+    """Remove leftovers of killed calls in a directory, for that name or for any, but no work of running calls."""
     begins, holds = "." if name is None else f".{name}.{kind}-", f".{kind}-"
     with os.scandir(directory) as entries:
         names = [e.name for e in entries if e.name.startswith(begins) and holds in e.name]

@@ -1,4 +1,4 @@
-"""Annotate tools by what their replayed calls show: in frozen datasets, in logs, or in sampled episodes."""
+"""Annotate tools from replays of their calls in frozen datasets, in logs, or in sampled episodes."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def annotate(
     jobs: int | None = None,
     progress: Progress = SILENT,
 ) -> Annotations:
-    """Say of each tool whether it changes the state, and of each pair of tools when their calls commute.
+    """Say whether each tool changes the state, and when the calls of each pair of tools commute.
 
-    Every statement counts replayed calls, with an exact bound of the chance that the next source has the opposite, and
-    with the relations of arguments that were never tried. Conditions on arguments are learned on some sources and
-    tested on others. Declared hints that replay contradicts are listed.
+    Every statement comes with counts of replayed calls, an exact bound of the chance that the next source shows the
+    opposite, and the relations of arguments that were never tried. Conditions on arguments are learned on some sources
+    and tested on others. Declared hints that replay contradicts are listed.
 
     Example: vcrt annotate trace.jsonl --environment shop.py:Shop
 
@@ -60,9 +60,9 @@ def annotate(
         schemas: Without sources: the environment's schemas to sample, all by default.
         episodes: Without sources: sampled episodes of each schema.
         seed: Without sources: seed of the first episode.
-        window: Replay each window of so many calls of a log, in place of whole traces.
-        risk: Give a hint as true if the chance that the next source has the opposite is bounded by this.
-        redact: Print and keep the SHA-256 of a log's outputs and refusals in place of them; arguments are not hidden.
+        window: Replay each window of this many calls of a log instead of whole traces.
+        risk: Give a hint as true if the chance that the next source shows the opposite is at most this.
+        redact: Print and keep only the SHA-256 of a log's outputs and refusals; arguments are not hidden.
 
     Raises:
         MalformedInputError: The environment's steps are no calls.
@@ -123,9 +123,9 @@ def annotate(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Known:
-    """What an environment of calls says of itself; ``tools`` are with what is declared of them.
+    """The description that an environment of calls gives of itself; ``tools`` include their declared hints.
 
-    ``ignored`` is what it leaves out of its states' bytes.
+    ``ignored`` names what the environment leaves out of its states' bytes.
     """
 
     name: str
@@ -145,7 +145,7 @@ def _look(environment: Environment) -> _Known:
 
 
 def _look_if_there(name: str) -> tuple[_Known | None, str | None]:
-    """A registered environment, or why it is not there."""
+    """Return a registered environment, or why it is not available."""
     try:
         return ask(named_factory(name), _look), None
     except VcrtError as error:
@@ -163,7 +163,7 @@ def _unsaid(what: str, log: str | Path | None = None) -> VcrtError:
 
 
 def _only_environment(datasets: Sequence[Dataset]) -> str:
-    """The one environment that datasets are of; raises :class:`DatasetError` for several."""
+    """Return the one environment of the datasets; raises :class:`DatasetError` if there are several."""
     names = sorted({name for dataset in datasets for name in dataset.environments})
     if len(names) == 1:
         return names[0]
@@ -241,7 +241,7 @@ def _of_samples(
 def _replayed(
     factory: EnvironmentFactory, work: tuple[str, Sequence[int]]
 ) -> list[tuple[EpisodeReplays, str | None]]:
-    """Sampled episodes as they were replayed, and why one says nothing, if so."""
+    """Replay sampled episodes; give each with its replays, or the reason why it says nothing."""
     schema, seeds = work
     environment = make_guarded(factory)
     episodes = [environment.sample(schema, seed) for seed in seeds]

@@ -41,8 +41,8 @@ def certify_episode(
 ) -> CertifiedEpisode | Exclusion:
     """Replay one episode twice, each time in a fresh process, and certify it or say why not.
 
-    Up to 5 operations every order is replayed; up to 10 every reachable context; beyond, a sample of them, which the
-    result says.
+    Up to 5 operations, every order is replayed; up to 10, every reachable context; above 10, a sample of the
+    contexts, and the result says so.
 
     ``environment`` is a registered name, or the class of an environment. An :class:`Exclusion` has a ``kind`` and a
     ``detail``; it is an answer, not an error. Raises :class:`vcrt.errors.VerifierFailure` if the verifier breaks twice.
@@ -68,8 +68,9 @@ def certify_completion(
     r"""Read a text that a model wrote, replay its steps, and certify their order if they solve the task.
 
     ``environment`` is a class of :class:`vcrt.WrittenSteps`, such as a :class:`vcrt.WrittenEnvironment`, or a
-    registered name; ``task`` is what it needs to know of the problem. A failure and a success that certifies nothing
-    are answers, not errors. Raises :class:`vcrt.errors.VerifierFailure` if the environment breaks twice.
+    registered name; ``task`` holds what the environment needs to know of the problem. A failure and a success that
+    certifies nothing are answers, not errors. Raises :class:`vcrt.errors.VerifierFailure` if the environment breaks
+    twice.
 
     >>> import vcrt
     >>> class Drawer(vcrt.WrittenEnvironment):
@@ -104,11 +105,11 @@ def certify(
     backend: Backend = "loky",
     progress: Progress = SILENT,
 ) -> Dataset:
-    """Replay every order of sampled episodes (or what stands for all) and freeze the certified ones as a new dataset.
+    """Replay the orders of sampled episodes and freeze the certified episodes as a new dataset.
 
-    Without options it is the paper's: 500 episodes of each of five schemas in each of three environments. The run's
-    unfinished work lies in OUTPUT.shards until the dataset is whole; a call that was interrupted goes on from there
-    when it is given again.
+    Without options it makes the paper's dataset: 500 episodes of each of five schemas in each of three
+    environments. The folder OUTPUT.shards holds unfinished work until the dataset is whole; repeat an interrupted
+    command to continue from there.
 
     Example: vcrt certify --output runs/data --schemas clrs lean/cite --episodes 100
 
@@ -121,15 +122,16 @@ def certify(
         preset: What an episode looks like: `paper` (one anti-diamond and 12 of 24 legal orders), `several` (several
             anti-diamonds and 2 to 8 legal orders), `posetsN` (N steps, 3 to 64, with an anti-diamond at least, two of
             three or four steps, and two legal orders at least), or `any`: whatever certifies, of 2 to 64 steps, of
-            several lengths in one dataset. Of 6 steps and more every reachable context is replayed, and beyond 10 a
-            sample of them. Each has schemas of its own, but `any` takes those of every preset; those that come with
-            vcrt have 4, 6, 8, 12 and 16 steps.
-        sampled: Replay a sample of the contexts even where all could be, from 6 steps on.
-        view: What a policy is shown: the certified relations, or the native steps as text, or what each step declares
-            to read and to write. Text needs a language model, which has to find the dependencies itself.
-        relations: Whether a policy record states all directed relations, or only those that do not follow from others.
-        commutations: Whether it states which pairs commute; by default only of up to four steps, and not with `any`.
-        distractors: How many relations among operations that do not occur stand beside them.
+            several lengths in one dataset. From 6 steps on, every reachable context is replayed, and above 10 steps
+            a sample of them. Each preset has its own schemas, but `any` takes the schemas of every preset; the
+            schemas that come with vcrt have 4, 6, 8, 12 and 16 steps.
+        sampled: From 6 steps on, replay a sample of the contexts even if all could be replayed.
+        view: What a policy sees: the certified relations, the native steps as text, or what each step declares to
+            read and to write. Text needs a language model, which has to find the dependencies itself.
+        relations: Whether a policy record states all directed relations, or only relations that do not follow from
+            others.
+        commutations: Whether it states which pairs commute; by default only for up to four steps, and not with `any`.
+        distractors: How many relations among operations that do not occur are added to a record.
         pool: Whether records of up to four steps draw their pointers from 8, or from the 32 of longer ones, so that
             both look alike; by default from 8, with `any` from 32.
         environments: Environments that are not registered, by name: the class, or what makes one.
@@ -186,7 +188,7 @@ def certify(
 
 
 def _require_footprints(environments: Iterable[Description]) -> None:
-    """Raise :class:`VcrtError` if one of them does not say what its steps read and write."""
+    """Raise :class:`VcrtError` if an environment does not say what its steps read and write."""
     without = [one.name for one in environments if not one.declares_footprints]
     if without:
         raise VcrtError(
@@ -227,7 +229,7 @@ def verify(
 
 
 def factories_of(environments: Environments | Sequence[str]) -> Environments:
-    """Environments by name, of which some may be given as ``FILE.py:CLASS``."""
+    """Return the environments by name; each may be given as ``FILE.py:CLASS``."""
     if isinstance(environments, Mapping):
         return environments
     return given_environments(environments)
@@ -238,7 +240,7 @@ def verify_seal(
 ) -> VerifiedSeal:
     """Check files, manifest, leaves, seal and signatures of a dataset without a replay: ``vcrt verify --no-replay``.
 
-    Raises as :func:`verify` does, but for disagreement.
+    Raises as :func:`verify` does, except for disagreement.
     """
     return check_seal(place_of(dataset), public_key=path_or_none(public_key))
 
@@ -249,7 +251,7 @@ def verify_certificate(
     environments: Environments | Sequence[str] = (),
     progress: Progress = SILENT,
 ) -> CertificateCheck:
-    """Check a certificate alone, from its own bytes, and replay it again: ``vcrt verify --certificate``.
+    """Check a single certificate from its own bytes, and replay it again: ``vcrt verify --certificate``.
 
     The file is what ``vcrt show EPISODE --json`` prints. Raises :class:`vcrt.errors.DatasetError` naming the field that
     is wrong, or the versions that are not present.
@@ -274,8 +276,8 @@ def verify_proof(
 ) -> tuple[Included, Signers]:
     """Check that a certificate is among those of the dataset that a proof names: ``vcrt verify --proof``.
 
-    Returns its place, and whose signatures the proof's seal has. Both are files; the proof is what :func:`prove` gives.
-    Raises :class:`vcrt.errors.VcrtError` if it is not, and
+    Returns the certificate's place and the signers of the proof's seal. Both arguments are files; :func:`prove` makes
+    the proof. Raises :class:`vcrt.errors.VcrtError` if the certificate is not among them, and
     :class:`vcrt.errors.SignatureError` if ``public_key`` has not signed the proof's seal.
     """
     included = check_proof(Path(proof), read_certificate(Path(certificate)).sha256)
@@ -284,12 +286,12 @@ def verify_proof(
 
 
 def as_dataset(dataset: Dataset | str | Path) -> Dataset:
-    """The dataset, opened if it was not."""
+    """Return the dataset; open it first if it is given as a path."""
     return dataset if isinstance(dataset, Dataset) else open_dataset(dataset)
 
 
 def place_of(dataset: Dataset | str | Path) -> Path:
-    """Where a dataset lies."""
+    """Return the directory of a dataset."""
     return dataset.path if isinstance(dataset, Dataset) else Path(dataset)
 
 

@@ -28,14 +28,14 @@ _EPISODE = re.compile(r"([^/]+)/([^/]+)/([0-9]{1,19})")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shown:
-    """An episode, where its evidence comes from, and the environment that can describe its steps."""
+    """An episode, the source of its evidence, and the environment that can describe its steps."""
 
     examined: Examined
     origin: str
     factory: EnvironmentFactory
 
     def describe(self) -> Describe:
-        """How a step is to be read; raises :class:`DatasetError` if the environment cannot read one."""
+        """Describe a step in words; raises :class:`DatasetError` if the environment cannot read it."""
         episode = self.examined.evidence.episode
         return description_of(self.factory, {episode.episode_id: episode.operations})(
             episode.episode_id
@@ -45,7 +45,7 @@ class Shown:
 def seal(dataset: Dataset | str | Path, key: str | Path | None = None) -> Signers:
     """Sign a dataset's seal with an Ed25519 key, or make the seal of a dataset that has none yet.
 
-    A key is made by `openssl genpkey -algorithm ed25519 -out key.pem`, and its public half, for others, by
+    To make a key: `openssl genpkey -algorithm ed25519 -out key.pem`; to make its public half, for others:
     `openssl pkey -in key.pem -pubout -out key.pub`. Signing needs `pip install 'vcrt[sign]'`.
 
     Example: vcrt seal runs/data --key key.pem
@@ -55,7 +55,7 @@ def seal(dataset: Dataset | str | Path, key: str | Path | None = None) -> Signer
         key: The private key, a PEM file without a password.
 
     Returns:
-        Who has signed it now.
+        The signers of the seal, the new one included.
 
     Raises:
         UnavailableError: ``vcrt[sign]`` is not installed.
@@ -163,7 +163,7 @@ def _sealed(name: str, dataset: Dataset) -> tuple[Examined, str]:
 
 
 def require_apart(output: Path, dataset: Path, elsewhere: str) -> None:
-    """Raise unless ``output`` is new and no part of a dataset; the remedy is to write ``elsewhere``."""
+    """Raise unless ``output`` is new and not inside a dataset; the remedy is to write ``elsewhere``."""
     require_new(output, VcrtError)
     if output.resolve().is_relative_to(dataset.resolve()):
         raise DatasetError(

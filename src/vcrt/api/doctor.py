@@ -1,6 +1,6 @@
-"""Look at what is installed here, what works, and which command mends what does not.
+"""Check what is installed and what works, and name the command that repairs what does not.
 
-Everything is looked at as it is used: environments are asked for their versions. Packages add lines of their own
+Each check uses the thing that it checks: environments are asked for their versions. Packages add their own lines
 (:mod:`vcrt.plugins`).
 """
 
@@ -44,10 +44,10 @@ class Finding:
 
 
 def doctor() -> list[Finding]:
-    """Say what is installed here, which provers and devices there are, what is missing, and the command that mends it.
+    """List what is installed, the provers and devices, what is missing, and the commands that repair it.
 
-    The exit status is that of an error if something that vcrt needs cannot be used; extras that are not installed are
-    named and count for nothing. In Python, a check that fails is a finding with its remedy, never an exception.
+    The command exits with an error status if something that vcrt needs cannot be used; missing extras are named and
+    are no error. In Python, a check that fails is a finding with its remedy, never an exception.
 
     Example: vcrt doctor
     """
@@ -106,7 +106,7 @@ def _requirements(distribution: str) -> list[Requirement]:
 
 
 def _flaw(requirement: Requirement) -> str | None:
-    """Why the requirement is not met, in words; None if it is."""
+    """Say in words why the requirement is not met; None if it is met."""
     try:
         version = metadata.version(requirement.name)
     except metadata.PackageNotFoundError:
@@ -135,9 +135,9 @@ def _required() -> Iterator[Finding]:
 def environment_findings(
     name: str, *, origin: Callable[[], str] = lambda: "", optional: bool = False
 ) -> Iterator[Finding]:
-    """What is found of a registered environment: its verifier, its ``origin``, and what does not protect from it.
+    """Report on a registered environment: its verifier, its ``origin``, and the protections that are missing.
 
-    An ``optional`` verifier need not be there: nobody has asked for one.
+    A missing ``optional`` verifier is no fault, because the user has not asked for it.
     """
     try:
         environment = describe(registry.Registered(name))
@@ -154,7 +154,7 @@ def environment_findings(
 
 
 def _members() -> Iterator[Finding]:
-    """What installed packages say of themselves; an environment without lines of its own has the usual ones."""
+    """Return the findings of installed packages; an environment without its own lines gets the usual ones."""
     own = plugins.plugins(plugins.DOCTOR)
     for name in sorted({*registry.environment_names(), *own}):
         check: Callable[[], Iterator[Finding]] = functools.partial(environment_findings, name)
@@ -164,7 +164,7 @@ def _members() -> Iterator[Finding]:
 
 
 def _unloadable() -> Iterator[Finding]:
-    """Commands and lifters that cannot be loaded; the page of commands leaves them out."""
+    """Report commands and lifters that cannot be loaded; ``vcrt --help`` leaves them out."""
     for group in (plugins.COMMANDS, plugins.LIFTERS):
         for point in plugins.plugins(group).values():
             yield from _attempt(plugins.distribution_of(point), functools.partial(_nothing, point))
@@ -206,7 +206,7 @@ def _extra(distribution: str, extra: str) -> Finding:
 
 
 def _absent_members() -> Iterator[Finding]:
-    """The packages of this repository that are not installed: nobody needs all of them."""
+    """Report the packages of this repository that are not installed; nobody needs all of them."""
     for folder, groups in plugins.FOLDERS.items():
         if not any(plugins.plugins(group).keys() & {*names} for group, names in groups.items()):
             yield Finding(

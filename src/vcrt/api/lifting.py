@@ -1,8 +1,9 @@
-"""Lift episodes out of material of the user's own: what the lifters of all verifiers share.
+"""Lift episodes out of the user's own material: the functions that the lifters of all verifiers share.
 
 A lifter is a package's function (entry-point group ``vcrt.lifters``, :mod:`vcrt.plugins`). Theories and windows of four
-steps are certified like sampled episodes, each order replayed by itself. For theorems and other windows, merged replay
-(:mod:`vcrt.replay.lattice_replay`) asks once for all orders that reach equal states by the same steps.
+steps are certified like sampled episodes: each order is replayed by itself. For theorems and other windows, merged
+replay (:mod:`vcrt.replay.lattice_replay`) asks the verifier once for all orders that reach equal states by the same
+steps.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ MIN_STEPS = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lifted:
-    """What lifted episodes gave: a new dataset; where none was asked for, what each schema would have had.
+    """The result of lifting: a new dataset, or, if none was requested, the content that each schema would have had.
 
-    Windows of another number of steps than four have ``orders``, what was found about each of them.
+    ``orders`` holds the findings about each window whose number of steps is not four.
     """
 
     dataset: Dataset | None = None
@@ -48,7 +49,7 @@ def each_file(
     *,
     end: Callable[[], None] = lambda: None,
 ) -> Iterator[Found | MalformedInputError]:
-    """What is lifted from each file, or why it cannot be read; ``end`` is called behind the last."""
+    """Give what is lifted from each file, or why the file cannot be read; call ``end`` after the last file."""
     task = progress.task("lift", len(files), "files")
     try:
         for place, file in enumerate(files):
@@ -72,7 +73,7 @@ def certified(
     backend: Backend,
     progress: Progress,
 ) -> Lifted:
-    """Certify episodes; they are frozen as a new dataset where ``output`` names one."""
+    """Certify episodes, and freeze them as a new dataset if ``output`` names one."""
     config, jobs = given(episodes), num_jobs(jobs)
     if output is not None:
         dataset = make_dataset(config, Path(output), jobs=jobs, backend=backend, progress=progress)

@@ -18,7 +18,7 @@ NUM_EPISODES = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Validation:
-    """What was found of an environment, what its long episodes cost, and what a quick look has left out, in words."""
+    """The findings about an environment, the cost of its long episodes, and, in words, what a quick check left out."""
 
     findings: Sequence[Finding]
     costs: Sequence[Cost]
@@ -26,7 +26,7 @@ class Validation:
 
 
 def list_environments() -> dict[str, Description | VcrtError]:
-    """List the registered environments: what each says of itself, or why it is not available.
+    """List the registered environments: each with its own description, or with the reason why it is not available.
 
     Example: vcrt environments list
 
@@ -57,11 +57,11 @@ def validate_environment(
 
     Args:
         name: The environment to validate: a registered name, or FILE.py:CLASS (in Python, one of `environments` too).
-        quick: Look at one episode of each schema and a few of its orders: for slow verifiers, and at first.
+        quick: Check only one episode of each schema and a few of its orders: for slow verifiers, and for a first try.
         environments: Environments that are not registered, by name: the class, or what makes one.
 
     Returns:
-        What was found. A check that failed is a finding, never an exception.
+        The findings. A check that failed is a finding, never an exception.
 
     Raises:
         UnknownNameError: There is no environment of that name.

@@ -1,4 +1,4 @@
-"""Certify the calls that a log has, and make schedules of them."""
+"""Certify the calls in a log, and make schedules of them."""
 
 from __future__ import annotations
 
@@ -67,10 +67,11 @@ _CHECKED = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LiftedCalls:
-    """Calls of a trace that were replayed in other orders, and what that certifies, or why nothing.
+    """Calls of a trace that were replayed in other orders, and what this certifies, or why it certifies nothing.
 
-    ``first`` is the place of the first of them in the trace. Whatever the outcome, ``schedule`` says which of them
-    wait for which; ``problem`` is why there is none, if so: the trace itself is refused, or not the same twice.
+    ``first`` is the place of the first call in the trace. ``schedule`` says which calls wait for which; it is there for
+    every outcome except when the verifier refuses the trace itself, or two replays of it differ: ``problem`` then gives
+    the reason.
     """
 
     trace: Trace
@@ -89,7 +90,7 @@ class LiftedCalls:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LiftedLog:
-    """What a log gave: its traces as they were run, what was certified, and the checks that did not pass."""
+    """The result for a log: its traces as they ran, the certified episodes, and the checks that did not pass."""
 
     traces: tuple[RunTrace, ...]
     calls: tuple[LiftedCalls, ...]
@@ -98,12 +99,12 @@ class LiftedLog:
 
     @property
     def departures(self) -> tuple[tuple[Trace, Departure], ...]:
-        """The traces that went another way than the log has it, and where."""
+        """The traces whose replay departs from the log, and where."""
         return tuple((run.trace, run.departure) for run in self.traces if run.departure is not None)
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
-        """The calls of which nothing is certified or scheduled."""
+        """The calls that are neither certified nor scheduled."""
         return tuple(one for run in self.traces for one in run.left_out)
 
 
@@ -118,16 +119,16 @@ def lift_log(
     backend: Backend = "loky",
     progress: Progress = SILENT,
 ) -> LiftedLog:
-    """Certify the calls in logs of tool calls: which commute, which do not, and why.
+    """Certify which calls in logs of tool calls commute, which do not, and why.
 
     Example: vcrt lift log trace.jsonl --environment shop.py:Shop
 
     Args:
         logs: Logs: JSON lines of messages with tool calls, of MCP's tools/call, or of plain names and arguments.
         environment: The environment of the calls: a registered name, or FILE.py:CLASS (in Python, a class too).
-        window: Certify each window of so many calls, in place of whole traces of 2 to 64 calls.
-        redact: Print and keep the SHA-256 of a log's outputs and refusals in place of them; arguments are not hidden.
-        output: A new dataset of the certified episodes; nothing is written without it.
+        window: Certify each window of this many calls instead of whole traces of 2 to 64 calls.
+        redact: Print and keep only the SHA-256 of a log's outputs and refusals; arguments are not hidden.
+        output: The directory of a new dataset of the certified episodes; without it, nothing is written.
 
     Raises:
         MalformedInputError: A log cannot be read.
@@ -168,7 +169,7 @@ def _certified(
     backend: Backend,
     progress: Progress,
 ) -> tuple[tuple[LiftedCalls, ...], Dataset | None]:
-    """What came of each window, and the dataset of those that are certified, if one is wanted."""
+    """Return the outcome of each window, and the dataset of the certified ones if one is requested."""
     config = given([one.episode for one in lifted], preset=ANY_PRESET)
     factories = {lifted[0].episode.environment: factory}
     with tempfile.TemporaryDirectory() as scratch:
@@ -204,7 +205,7 @@ def _certified(
 
 
 def _read(logs: Sequence[str | Path]) -> list[tuple[Trace, str]]:
-    """The traces of all logs, each with where its episodes are from: the log's name and the trace's place in it."""
+    """Read the traces of all logs, each with its origin: the log's name and the trace's place in it."""
     if not logs:
         raise VcrtError("lift what?", expected="at least one log", remedy="vcrt lift log --help")
     return [
@@ -228,10 +229,10 @@ def _run(
 def _failed_checks(
     factory: EnvironmentFactory, lifted: Sequence[LiftedWindow]
 ) -> tuple[Finding, ...]:
-    """The checks of conformance that the shortest episodes do not pass.
+    """Return the conformance checks that the shortest episodes do not pass.
 
-    Raises the error of states that snapshots do not keep, if that is what failed: it would tell orders apart. It is not
-    where what was run again without a snapshot differs, too.
+    If snapshots do not keep states, raises that error, because it would make equal orders look different. Snapshots are
+    not the cause if runs without a snapshot differ, too.
     """
     episodes = sorted((one.episode for one in lifted), key=lambda one: one.num_operations)
     check = partial(validate_episodes, schema=episodes[0].schema, episodes=episodes[:_CHECKED])
@@ -258,7 +259,7 @@ def _outcomes(
     lifted: Sequence[LiftedWindow],
     progress: Progress,
 ) -> tuple[LiftedCalls, ...]:
-    """What came of each episode; those that certify nothing are replayed once more for what they show."""
+    """Return the outcome of each episode; replay episodes that certify nothing once more to show what they do."""
     outcomes: dict[str, CertifiedEpisode | Exclusion] = {}
     for schema in schemas:
         outcomes |= {certified.episode.episode_id: certified for certified in schema.episodes()}
@@ -278,7 +279,7 @@ def _outcomes(
 
 
 def _tell_lengths(lifted: Sequence[LiftedWindow]) -> None:
-    """Say beforehand which traces take long, and what windows would change."""
+    """Say before the work which traces take long, and how windows would shorten it."""
     long = max(lifted, key=lambda one: one.episode.num_operations)
     number = long.episode.num_operations
     if number > MAX_COMPLETE:
@@ -327,7 +328,7 @@ def _scheduled(
 
 
 def _cause(environment: Environment, replays: EpisodeReplays, kind: str) -> str:
-    """What may be the cause of states of one hash with other futures, or of two replays that differ; "" if unknown."""
+    """Guess why states of one hash have different futures, or why two replays differ; "" if unknown."""
     if not isinstance(environment, CallEnvironment):
         return ""
     if (unseen := unseen_by(environment)) is not None:
@@ -349,7 +350,7 @@ def _cause(environment: Environment, replays: EpisodeReplays, kind: str) -> str:
 
 
 def _differs_by_itself(environment: Environment, replays: EpisodeReplays) -> str | None:
-    """Where the state differs after calls that are made twice in one order, if it does: by a clock or chance."""
+    """Find where states differ after two runs of the calls in one order, because of a clock or chance."""
     if not isinstance(environment, CallEnvironment) or unseen_by(environment) is not None:
         return None
     episode = replays.episode
@@ -364,7 +365,7 @@ def _differs_by_itself(environment: Environment, replays: EpisodeReplays) -> str
 
 
 def _cause_of_difference(environment: Environment, episode: Episode) -> str:
-    """What made replays of an episode differ whose trace gave equal states twice: snapshots, if they still do."""
+    """Explain why two replays differ although the trace gave equal states twice: snapshots, if they still differ."""
     assert isinstance(environment, StepEnvironment)
     order = tuple(range(episode.num_operations))
     requests = [ReplayRequest(episode, each) for each in (order, order[::-1])]
@@ -391,7 +392,7 @@ def _nothing(runs: Sequence[RunTrace]) -> VcrtError:
 
 
 def departed(missing: Sequence[LeftOut]) -> VcrtError | None:
-    """The error of calls that are left out since the first of them gave another output than the log has, if any are."""
+    """Return the error of the first call that gave another output than the log; it and later calls are left out."""
     for one in missing:
         if one.departure is not None:
             return MalformedInputError(

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scheduled:
-    """The schedule of some steps, ``names`` in the reference order; ``name`` says where they are from.
+    """The schedule of some steps; ``names`` lists them in the reference order, ``name`` says where they come from.
 
-    Without a schedule, ``problem`` says why. ``left_out`` are calls of the same trace of a log that are in no schedule,
-    and why.
+    If there is no schedule, ``problem`` says why. ``left_out`` lists the calls of the same trace that are in no
+    schedule, and why.
     """
 
     name: str
@@ -56,15 +56,15 @@ def schedule(
         source: A log of calls, with its environment; or an episode as environment/schema/seed, or a certificate's file.
         environment: The environment of the log's calls: a registered name, or FILE.py:CLASS (in Python, a class too).
         dataset: Take the sealed evidence of this dataset for an episode.
-        window: Schedule each window of so many calls, in place of whole traces.
-        redact: Print and keep the SHA-256 of a log's outputs and refusals in place of them; arguments are not hidden.
+        window: Schedule each window of this many calls instead of whole traces.
+        redact: Print and keep only the SHA-256 of a log's outputs and refusals; arguments are not hidden.
 
     Returns:
-        A schedule for the episode, or for each trace or window of the log. A trace of which all calls are left out says
-        so by itself.
+        A schedule for the episode, or for each trace or window of the log. If all calls of a trace are left out, its
+        entry says so.
 
     Raises:
-        VcrtError: Options do not go together, or what :func:`vcrt.show` and :func:`vcrt.lift_log` raise.
+        VcrtError: Options exclude each other; also every error of :func:`vcrt.show` and :func:`vcrt.lift_log`.
     """
     if environment is not None and dataset is not None:
         raise VcrtError(
@@ -119,7 +119,7 @@ def schedule(
 
 
 def _is_log(path: Path) -> bool:
-    """Whether a file is a log of calls by its name or by what is in it; a certificate is one document."""
+    """Tell by its name or content whether a file is a log of calls; a certificate is one document."""
     if not path.is_file() or path.suffix == ".jsonl":
         return path.is_file()
     try:

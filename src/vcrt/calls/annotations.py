@@ -1,11 +1,11 @@
-"""Turn replayed contexts into what is known of each tool and each pair of tools, and compare it with what is declared.
+"""Derive annotations of tools and pairs of tools from replayed contexts, and compare them with declared hints.
 
-Evidence is counted once for what was seen, not for how often: a call in a state (by its hash), and two calls in a
-state, whichever sequences, episodes and traces led there. Episodes that certify nothing count too, but those whose
-replays contradict each other. A call that was refused and changed nothing says nothing of what the tool does, nor of
-what it commutes with. Bounds are of sources (:func:`vcrt.calls.proportions.of_units`), and of what was tried:
-which relations of arguments were not stands beside them. Pure. Not covered: where the replays come from, and what
-replay cannot see, such as whether an update destroys something or reaches out of the environment.
+The same evidence counts once: a call in a state (by its hash), or two calls in a state, whichever sequences,
+episodes and traces led there. Episodes that certify nothing count too, unless their replays contradict each other. A
+call that was refused and changed nothing is no evidence of what the tool does or of what it commutes with. Bounds
+are for sources (:func:`vcrt.calls.proportions.of_units`) and cover only what was tried; the relations of arguments
+that were never tried are listed beside them. Pure. Not covered: where the replays come from, and what replay cannot
+see, such as whether an update destroys something or reaches out of the environment.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _CallKey: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """Where something was seen: after ``context`` of an episode, ``operations`` of it."""
+    """Where something was seen: an episode's ``operations`` after its ``context``."""
 
     episode_id: str
     context: Order
@@ -66,12 +66,13 @@ class Witness:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolEvidence:
-    """What was seen of a tool's calls, each in each state once.
+    """The evidence on a tool's calls; each call in each state counts once.
 
-    ``changed``: another state followed, of those that were accepted. ``changed_again``: of the calls that changed the
-    state and were made again at once, those that changed it once more; ``same_output`` gave the same again;
-    ``refused_again`` more were refused then. ``changed_in`` and ``changed_again_in`` count the same over sources.
-    ``ignored`` is what the states' bytes leave out, so that a change of it goes unseen; None if that is not known.
+    ``changed``: accepted calls that changed the state, of all accepted calls. Calls that changed the state were
+    repeated at once. ``changed_again``: repeated calls that changed it once more; ``same_output``: repeated calls with
+    the same output; ``refused_again``: the number of further ones that were refused. ``changed_in`` and
+    ``changed_again_in`` count sources instead of calls. ``ignored`` names what the states' bytes leave out, whose
+    changes are not seen; None if unknown.
     """
 
     name: str
@@ -88,11 +89,11 @@ class ToolEvidence:
     ignored: tuple[str, ...] | None = ()
 
     def hints(self, risk: float) -> dict[str, bool]:
-        """The annotations of the Model Context Protocol that the evidence bears.
+        """The annotations of the Model Context Protocol that the evidence supports.
 
-        One counter-example bears a hint that is false. One that is true is given if the chance that the next source
-        has the opposite is bounded by ``risk``, and if the states' bytes leave nothing out. That an update only adds is
-        not seen, but what changes nothing destroys nothing.
+        One counter-example supports a false hint. A true hint is given if the chance that the next source shows the
+        opposite is at most ``risk``, and if the states' bytes leave nothing out. Replay cannot see that an update only
+        adds, but a call that changes nothing destroys nothing.
         """
         is_whole = self.ignored == ()
         if self.changed.count:
@@ -109,12 +110,12 @@ class ToolEvidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PairEvidence:
-    """What was seen of a call of each of two tools (or two of one) in states in which both were replayed first.
+    """The evidence on calls of two tools (or two calls of one) in states in which both orders were replayed.
 
-    ``condition`` is learned from all contexts but the ``num_refused`` in which they commuted as one was refused either
-    way; ``tested`` says how conditions that were learned in the same way from other sources did. ``untried`` are the
-    relations of arguments that no context had: of them, neither the condition nor a bound says anything.
-    ``not_commuted_in`` counts over sources. ``against`` is where the two did not commute.
+    ``condition`` is learned from all contexts except the ``num_refused`` in which the calls commuted because one was
+    refused in both orders; ``tested`` is the result of conditions that were learned in the same way from other
+    sources. ``untried`` lists the relations of arguments that no context had: condition and bound say nothing about
+    them. ``not_commuted_in`` counts sources. ``against`` is a place where the two did not commute.
     """
 
     tools: tuple[str, str]
@@ -129,7 +130,7 @@ class PairEvidence:
 
     @property
     def commuted(self) -> Proportion:
-        """The contexts in which they commuted, both accepted, of those in which they were compared so, or did not."""
+        """Contexts in which both were accepted and commuted, of these and those in which they did not commute."""
         compared = sum(self.verdicts.values()) - self.verdicts.get("vacuous", 0)
         return Proportion(
             self.verdicts.get("diamond", 0) - self.num_refused, compared - self.num_refused
@@ -137,7 +138,7 @@ class PairEvidence:
 
     @property
     def rule(self) -> str | None:
-        """The condition as a person reads it; what is always so is so as far as was tried."""
+        """The condition in words; "always" means in everything that was tried."""
         if self.condition is None:
             return None
         is_open = self.untried and not self.condition.terms
@@ -146,7 +147,7 @@ class PairEvidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeclaredHint:
-    """A declared hint and what replay says of it: the cases that contradict it, or would have, of those seen."""
+    """A declared hint and replay's verdict on it: how many of the cases seen contradict it, or would have."""
 
     tool: str
     hint: HintName
@@ -158,13 +159,13 @@ class DeclaredHint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Annotations:
-    """Tools and pairs of them, sorted, with their evidence, and the declared hints that replay bears on.
+    """The tools and pairs of tools, sorted, with their evidence, and the declared hints that replay can test.
 
     ``left_out`` counts the episodes whose replays say nothing, by reason. ``num_disputed`` calls gave another answer in
-    the same state of another episode, so that states of one hash are not equal; the first one counts. ``undeclared``
-    says why no declared hints were looked at, if so. ``risk`` bounds the chance of the opposite of a hint that is given
-    as true. ``missing`` are calls of logs that are in no episode. ``ignored`` names what the environment leaves out of
-    its states' bytes; None if that is not known.
+    the same state of another episode, so states of one hash are not equal; the first answer counts. ``undeclared`` says
+    why no declared hints were compared, if none were. ``risk`` bounds the chance that a hint given as true is wrong for
+    the next source. ``missing`` lists calls of logs that are in no episode. ``ignored`` names what the environment
+    leaves out of its states' bytes; None if that is not known.
     """
 
     environment: str
@@ -182,13 +183,13 @@ class Annotations:
 
     @property
     def tested(self) -> Tested:
-        """How conditions did on contexts that they had not seen, over all pairs."""
+        """The results of conditions on contexts that they were not learned from, over all pairs."""
         return sum((pair.tested for pair in self.pairs), Tested())
 
 
 @dataclass(slots=True)
 class _Answer:
-    """What a call gave in a state: the next state's hash, None if that is not known, and its output; and who saw it."""
+    """A call's answer in a state: the next state's hash (None if unknown), its output, and the sources that saw it."""
 
     after: str | None
     output: str | None
@@ -199,9 +200,9 @@ class _Answer:
 
 @dataclass(slots=True)
 class _Met:
-    """Two calls in a state: what they showed, what each gave in this state, and who saw it.
+    """Two calls in a state: the relation that they showed, each one's answer, and the sources that saw it.
 
-    ``refused``: they commute, but one was refused.
+    ``refused``: the calls commute, but only because one was refused.
     """
 
     verdict: Verdict
@@ -214,7 +215,7 @@ class _Met:
 
 @dataclass(slots=True)
 class Evidence:
-    """What was seen so far, gathered one episode after another."""
+    """The evidence so far, collected one episode after another."""
 
     answers: dict[tuple[str, _CallKey], _Answer] = field(default_factory=dict)
     pairs: dict[tuple[str, str], dict[tuple[str, str, str], _Met]] = field(default_factory=dict)
@@ -301,7 +302,7 @@ class Evidence:
         undeclared: str | None = None,
         ignored: Collection[str] | None = (),
     ) -> Annotations:
-        """What all of it says; ``declared`` are the tools with the hints that their maker gives.
+        """Return the annotations that all evidence supports; ``declared`` are the tools with their maker's hints.
 
         ``ignored`` names what the environment leaves out of its states' bytes; None if that is not known.
         """
@@ -391,7 +392,7 @@ class Evidence:
 
 
 def _compared(tools: Sequence[ToolEvidence], declared: Sequence[Tool]) -> tuple[DeclaredHint, ...]:
-    """The hints on state that are declared of the tools that were seen, each with what replay says of it."""
+    """Compare the declared hints on state of the tools that were seen with replay."""
     said = {tool.name: tool for tool in declared}
     found = []
     for tool in tools:
@@ -418,7 +419,7 @@ def _compared(tools: Sequence[ToolEvidence], declared: Sequence[Tool]) -> tuple[
 
 
 def _standing(declared: bool, seen: Proportion) -> Standing:
-    """What is said of a hint by how often the opposite of a true one was seen."""
+    """Judge a hint by how often the opposite of a true hint was seen."""
     if not seen.total:
         return "not tested"
     if declared:
@@ -440,16 +441,16 @@ def _call(episode: Episode, operation: Operation) -> tuple[str, Mapping[str, Jso
 
 
 def _payload(operation: Operation) -> dict[str, Json]:
-    """What says how a call runs, but how its output is kept."""
+    """Return the payload fields that say how a call runs, without ``redact``, which says how its output is kept."""
     payload: Any = operation.payload
     return {name: value for name, value in payload.items() if name != "redact"}
 
 
 def _is_refused(lattice: Lattice, episode: Episode, context: int, operation: int) -> bool:
-    """Whether a call was refused, or answered as a refusal is, and changed nothing.
+    """Tell whether a call changed nothing and was refused, or gave an output that has the form of a refusal.
 
-    Where the trace itself has the call refused, its refusal is an output; kept by its hash, it is told by that alone,
-    and so any such call that changed nothing counts as refused.
+    If the trace itself contains the refused call, its refusal is an output. If only the output's hash is kept, its
+    form cannot be read: each such call that changed nothing then counts as refused.
     """
     answer = lattice.transitions[context, operation]
     if isinstance(answer, str):
@@ -465,7 +466,7 @@ def _is_refused(lattice: Lattice, episode: Episode, context: int, operation: int
 
 
 def _is_error(output: str) -> bool:
-    """Whether an output is an object that tells an error, as a refusal does."""
+    """Tell whether an output is an object that reports an error, as a refusal does."""
     if not output.startswith('{"error":'):
         return False
     try:
@@ -475,7 +476,7 @@ def _is_error(output: str) -> bool:
 
 
 def _alike(one: _Answer, other: _Answer) -> bool:
-    """Whether two answers are one; where one of them does not tell the state, both must be refusals."""
+    """Tell whether two answers are equal; if one of them gives no state, both must be refusals."""
     if one.after is None or other.after is None:
         return one.refused and other.refused
     return (one.after, one.output) == (other.after, other.output)

@@ -1,20 +1,20 @@
-"""Read traces of tool calls from the logs that people have.
+"""Read traces of tool calls from logs of common forms.
 
-A log is JSON lines (or one JSON document, a list or an object), each of one of these forms, told apart by what is in
-it:
+A log is JSON lines (or one JSON document, a list or an object). Each item has one of these forms, recognised by its
+content:
 
 - plain: ``{"name": ..., "arguments": {...}}``, with ``"output"`` if it is known;
-- a chat message of OpenAI's form (``tool_calls`` or ``function_call``, and ``role: tool`` or ``function`` for what came
-  back), an item of its Responses (``function_call``, ``function_call_output``, ``mcp_call``), a message of content
-  blocks (``tool_use``, ``tool_result``, and those of MCP), one of LangChain, of pydantic-ai, of inspect_ai or of Claude
+- a chat message of OpenAI's form (``tool_calls`` or ``function_call``, and ``role: tool`` or ``function`` for results),
+  an item of its Responses (``function_call``, ``function_call_output``, ``mcp_call``), a message of content blocks
+  (``tool_use``, ``tool_result``, and MCP's blocks), a message of LangChain, of pydantic-ai, of inspect_ai or of Claude
   Code;
-- a request or a response of JSON-RPC, as the Model Context Protocol has them (``tools/call``);
-- a whole trace: ``{"messages": [...]}``, ``{"traj": [...]}`` or ``{"calls": [...]}``, with ``"initial"`` for what
-  ``reset`` is given.
+- a JSON-RPC request or response of the Model Context Protocol (``tools/call``);
+- a whole trace: ``{"messages": [...]}``, ``{"traj": [...]}`` or ``{"calls": [...]}``, with ``"initial"`` for the
+  argument of ``reset``.
 
-Lines that are no whole traces belong to one trace. Results without identifiers are those of the last message's calls,
-in their order. The texts of messages are kept as known before the calls that follow. What looks like a call or a result
-and is not read is an error. Not covered: whether an environment gives what the log has.
+All lines that are not whole traces belong to one trace. Results without identifiers belong to the last message's calls,
+in their order. The texts of messages count as known before the calls that follow. An item that looks like a call or a
+result but has none of these forms is an error. Not covered: whether an environment gives the outputs of the log.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OF_INSPECT = {"epoch", "events", "store", "input", "attachments"}
 
 
 def read_traces(path: Path) -> tuple[Trace, ...]:
-    """The traces of a log; raises :class:`vcrt.errors.MalformedInputError` naming the line that is wrong."""
+    """Read the traces of a log; raises :class:`vcrt.errors.MalformedInputError` naming the line that is wrong."""
     if not path.is_file():
         raise MalformedInputError(
             "no log there",
@@ -126,7 +126,7 @@ def _no_json(where: str, error: ValueError) -> MalformedInputError:
 
 
 def _whole(value: Mapping[str, Any], key: str, where: str) -> Trace:
-    """A whole trace, with its items under ``key``."""
+    """Read a whole trace, which has its items under ``key``."""
     lists = [name for name in _LISTS_OF_OUTPUTS if isinstance(value.get(name), list)]
     if any(value[name] for name in lists):
         raise malformed(where, f"a trace with {lists[0]!r} beside its {key}")
@@ -140,7 +140,7 @@ def _whole(value: Mapping[str, Any], key: str, where: str) -> Trace:
 
 
 def _readable(gathered: Gathered) -> Trace:
-    """The trace; raises the error of a call that cannot be read, unless its output says that it failed."""
+    """Return the trace; raises an error for a call that cannot be read, unless its output says that it failed."""
     trace = gathered.trace()
     for number, error in gathered.unread.items():
         if not shows_failure(trace.calls[number].logged):
@@ -151,9 +151,9 @@ def _readable(gathered: Gathered) -> Trace:
 
 
 def same_output(logged: str, output: str) -> bool:
-    """Whether an output, as canonical JSON, is what a log has, which may have wrapped it or written it as text.
+    """Tell whether an output, as canonical JSON, equals a log's, which may be wrapped or written as text.
 
-    One that is marked as an error, as MCP does, is none that is not. A number is the text that JSON writes it as.
+    An output that is marked as an error, as in MCP, differs from any that is not. A number equals its JSON text.
 
     >>> same_output('[{"type":"text","text":"done"}]', '"done"')
     True
@@ -174,10 +174,10 @@ _DRAWN = re.compile(
 
 
 def same_refusal(logged: str, reason: str) -> bool:
-    """Whether a log's output says that a call was refused for this reason.
+    """Tell whether a log's output says that a call was refused for this reason.
 
-    It does as ``{"error": reason}``, as the reason alone, as ``Error: reason`` in any case, and after the name of any
-    exception, as in ``ValueError: reason``; each also as the text of a result of MCP, or of content blocks.
+    Accepted forms are ``{"error": reason}``, the reason alone, ``Error: reason`` in any case, and the reason after an
+    exception's name, as in ``ValueError: reason``; each also as the text of an MCP result or of content blocks.
 
     >>> same_refusal('{"content":[{"type":"text","text":"Error: no tea"}],"isError":true}', "no tea")
     True
@@ -199,7 +199,7 @@ _FAILURE = re.compile(r"\s*((?i:error)\b|([A-Za-z_]\w*\.)*\w*(Error|Exception)\s
 
 
 def shows_failure(logged: str | None) -> bool:
-    """Whether a log's output says that the call failed, whatever the reason: as :func:`same_refusal` knows refusals.
+    """Tell whether a log's output is a refusal for any reason, in a form that :func:`same_refusal` accepts.
 
     >>> shows_failure('"Error: unknown tool"'), shows_failure('{"error":"x"}'), shows_failure('"no error"')
     (True, True, False)
@@ -219,7 +219,7 @@ def shows_failure(logged: str | None) -> bool:
 
 
 def looks_drawn(logged: str, output: str) -> bool:
-    """Whether two outputs differ only in what looks like a time or a random identifier.
+    """Tell whether two outputs differ only in text that looks like a time or a random identifier.
 
     >>> looks_drawn('{"id":"ev-0a1b2c"}', '{"id":"ev-9f8e7d"}')
     True
@@ -232,7 +232,7 @@ def looks_drawn(logged: str, output: str) -> bool:
 
 
 def _forms(value: Any) -> set[str]:
-    """The texts that one output may be written as."""
+    """Return the texts that may stand for an output in a log."""
     found = {canonical_json(value).decode()}
     if isinstance(value, str):
         inner = _json_or_text(value)
@@ -249,7 +249,7 @@ def _forms(value: Any) -> set[str]:
 
 
 def _is_error(value: Any) -> bool:
-    """Whether an output is marked as an error, in whatever it may be wrapped."""
+    """Tell whether an output, wrapped or not, is marked as an error."""
     match value:
         case str():
             inner = _json_or_text(value)
@@ -270,7 +270,7 @@ def _is_text(block: Any) -> bool:
 
 
 def _json_or_text(text: str) -> Any:
-    """What a text holds as JSON, or the text: 1.10 is not 1.1 as a text, so numbers in texts stay texts."""
+    """Parse a text as JSON, or return the text; a number stays text, because the texts 1.10 and 1.1 differ."""
     try:
         value = strict_json(text)
     except ValueError:  # a number that is none, half a character and the like are texts, too
@@ -279,9 +279,9 @@ def _json_or_text(text: str) -> Any:
 
 
 def windows(number: int, size: int | None, most: int) -> Iterable[range]:
-    """Which calls of a trace are certified together: all, or every ``size`` that follow each other.
+    """Return which calls of a trace are certified together: all, or every ``size`` consecutive ones.
 
-    More calls than ``most`` are cut into parts of about one length, the fewest that do.
+    More than ``most`` calls are cut into as few parts as possible, of about equal length.
     """
     if size is not None:
         return [range(start, start + size) for start in range(number - size + 1)]

@@ -2,10 +2,10 @@
 
 A condition joins a few literals: an argument of one call and one of the other are equal, different, or one begins with
 the other, as a path or as text; or an argument is a constant. It is learned from contexts in which both orders were
-replayed: without a counterexample among them, it covers as many as possible, of more than one source, with as few
-literals. The setting, a black box that is sampled and predicates over the arguments, is that of Gehr, Dimitrov and
-Vechev, "Learning Commutativity Specifications", CAV 2015. Pure and deterministic. Not covered: conditions on the state,
-and values inside of arguments.
+replayed: it has no counterexample among them and covers as many as possible, from more than one source, with few
+literals. The setting (a sampled black box, and predicates over the arguments) is from Gehr, Dimitrov and Vechev,
+"Learning Commutativity Specifications", CAV 2015. Pure and deterministic. Not covered: conditions on the state, and
+values inside of arguments.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Term:
-    """A literal: argument ``left`` of one call and ``right`` of the other (or a constant, as JSON) fit, or do not.
+    """A literal: argument ``left`` of one call fits argument ``right`` of the other (or a JSON constant), or does not.
 
-    An argument that a call lacks equals nothing and begins nothing. ``on`` is the call that ``left`` is of, ``a`` or
-    ``b``. For two calls of one tool, neither of which is the first, ``either`` says whether the literal must hold for
-    ``a`` and ``b`` in one way round (True) or in both (False); None for others.
+    An argument that a call lacks equals nothing and begins nothing. ``on`` (``a`` or ``b``) names the call with the
+    argument ``left``. Two calls of one tool have no fixed order: ``either`` then says whether the literal must hold
+    with ``a`` and ``b`` in one order (True) or in both (False); None for calls of different tools.
     """
 
     predicate: Predicate
@@ -62,7 +62,7 @@ class Term:
     either: bool | None = None
 
     def holds(self, first: Arguments, second: Arguments) -> bool:
-        """Whether it holds of the arguments of ``a`` and ``b``."""
+        """Tell whether the literal holds for the arguments of ``a`` and ``b``."""
         one = self._holds(first, second)
         if self.either is None:
             return one
@@ -109,7 +109,7 @@ class Term:
 
     @property
     def rank(self) -> tuple[object, ...]:
-        """What is preferred among equally good ones: the simplest, that are the most usual, first."""
+        """The key that sorts equally good terms: the simplest and most usual first."""
         kinds = ("equal", "path prefix", "text prefix", "constant")
         # Calls commute where they differ; of constants, where they have one.
         usual = self.positive == (self.predicate == "constant")
@@ -118,13 +118,13 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """All of the terms hold, or any of them; without terms, always."""
+    """A condition: all of the terms hold, or any of them; without terms it always holds."""
 
     terms: tuple[Term, ...] = ()
     joined: Literal["and", "or"] = "and"
 
     def holds(self, first: Arguments, second: Arguments) -> bool:
-        """Whether it holds of the arguments of two calls."""
+        """Tell whether the condition holds for the arguments of two calls."""
         each = (term.holds(first, second) for term in self.terms)
         return all(each) if self.joined == "and" else any(each)
 
@@ -136,10 +136,10 @@ class Condition:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tested:
-    """How conditions did on contexts of sources that they were not learned from.
+    """The results of conditions on contexts of sources that they were not learned from.
 
-    ``commuted`` are those that commuted of all unseen contexts. Of those in which a condition held, ``always`` are of
-    conditions without terms, and ``conditional`` of the others; what is counted is that they commuted.
+    ``commuted`` counts the unseen contexts in which the calls commuted. ``always`` counts the same among the contexts
+    of conditions without terms, and ``conditional`` among contexts in which another condition held.
     """
 
     commuted: Proportion = NONE
@@ -148,7 +148,7 @@ class Tested:
 
     @property
     def right(self) -> Proportion:
-        """The contexts in which the calls commuted, of those in which a condition said so."""
+        """The contexts in which the calls commuted, of those in which a condition held."""
         return self.always + self.conditional
 
     @property
@@ -165,19 +165,19 @@ class Tested:
 
 
 def as_arguments(arguments: Mapping[str, Json]) -> Arguments:
-    """The arguments of a call as conditions take them."""
+    """Return the arguments of a call in the form that conditions take."""
     return {name: as_text(value) for name, value in arguments.items()}
 
 
 def as_text(value: Json) -> str:
-    """Canonical JSON as text."""
+    """Return canonical JSON as text."""
     return canonical_json(value).decode(errors="surrogatepass")
 
 
 def learn(samples: Sequence[Sample], *, one_tool: bool) -> Condition | None:
-    """The condition under which the calls commute that no sample contradicts; None if there is none that any fits.
+    """Learn a condition under which the calls commute and that no sample contradicts; None if no condition fits.
 
-    ``one_tool``: both calls are of one tool, so that the condition must not depend on which is the first.
+    ``one_tool``: both calls are of one tool, so the condition must not depend on which call is first.
     """
     good = sum(1 << number for number, sample in enumerate(samples) if sample.commuted)
     everything = (1 << len(samples)) - 1
@@ -196,7 +196,7 @@ def learn(samples: Sequence[Sample], *, one_tool: bool) -> Condition | None:
 
 
 def _holding(samples: Sequence[Sample]) -> Callable[[Term], int]:
-    """Of which samples a term holds, as bits: asked once for samples of the same arguments."""
+    """Return the samples for which a term holds, as bits; samples of the same arguments are evaluated once."""
     alike: dict[object, tuple[Sample, int]] = {}
     for number, sample in enumerate(samples):
         key = (*sorted(sample.first.items()), None, *sorted(sample.second.items()))
@@ -208,9 +208,9 @@ def _holding(samples: Sequence[Sample]) -> Callable[[Term], int]:
 
 
 def cross_test(samples: Sequence[Sample], *, one_tool: bool) -> Tested:
-    """Learn without each part of the sources in turn, and test on what stands in that part alone.
+    """Learn without each part of the sources in turn, and test on the contexts that only this part has.
 
-    So a context is tested once at most, by a condition that has seen none of its sources.
+    Each context is tested at most once, by a condition that was learned from none of its sources.
     """
     names = sorted(
         {source for sample in samples for source in sample.sources},
@@ -257,9 +257,9 @@ def _by_source(samples: Sequence[Sample]) -> Sequence[int]:
 def _search(
     found: Sequence[tuple[int, Term]], good: int, bad: int, sources: Sequence[int]
 ) -> Condition | None:
-    """The best condition of these terms, each with the samples that it holds of as bits.
+    """Find the best condition of these terms; each term comes with the samples for which it holds, as bits.
 
-    What it covers is of two sources at least, where there are two: what one says alone is chance.
+    The condition must cover samples of at least two sources, if there are two, because one source may be chance.
     """
     enough = min(_SOURCES, len(sources))
     best, covered = None, 0
@@ -285,7 +285,7 @@ def _joined(
     bad: int,
     least: int,
 ) -> Iterator[tuple[tuple[Term, ...], int]]:
-    """The sound conditions of so many terms, in the order of the terms, but those that cannot cover ``least``."""
+    """Give the sound conditions of ``length`` terms, in the order of the terms, that can cover ``least`` samples."""
     if conjunction:
         usable = [item for item in found if (item[0] & good).bit_count() >= least]
     else:
@@ -324,7 +324,7 @@ def _terms(samples: Sequence[Sample], one_tool: bool) -> Iterator[Term]:
 def _constants(
     samples: Sequence[Sample], one_tool: bool
 ) -> Iterator[tuple[Literal["a", "b"], str, str]]:
-    """The values that arguments often have, in more than one source."""
+    """Return the values that arguments often have, in more than one source."""
     contexts: Counter[tuple[Literal["a", "b"], str, str]] = Counter()
     sources: dict[tuple[Literal["a", "b"], str, str], set[str]] = {}
     for sample in samples:
@@ -343,14 +343,14 @@ def _constants(
 
 
 def begins_path(left: str, right: str) -> bool:
-    """Whether a path begins with another, or is it; both as JSON."""
+    """Tell whether a path begins with another or equals it; both as JSON."""
     one, other = _parts(left), _parts(right)
     return one is not None and other is not None and other[: len(one)] == one
 
 
 @lru_cache(maxsize=4096)
 def _parts(path: str) -> tuple[str, ...] | None:
-    """The parts of a path that is written as JSON, and where it starts; None for what is no text."""
+    """Return the parts of a path that is written as JSON, and its start; None if the value is no text."""
     value = json.loads(path)
     if not isinstance(value, str):
         return None
@@ -359,7 +359,7 @@ def _parts(path: str) -> tuple[str, ...] | None:
 
 
 def begins_text(left: str, right: str) -> bool:
-    """Whether a text begins with another, or is it; both as JSON."""
+    """Tell whether a text begins with another or equals it; both as JSON."""
     is_text = left.startswith('"') and right.startswith('"')
     return is_text and bool(json.loads(right).startswith(json.loads(left)))
 

@@ -1,7 +1,7 @@
-"""Find which calls take a value that an earlier call gave: dependencies that replay with fixed arguments cannot see.
+"""Find calls that use a value from an earlier output: dependencies that replay with fixed arguments cannot see.
 
-A value of an argument that is first seen in an earlier output may have been taken from there, whatever says it again
-later. Nothing certifies it, and nothing refutes it; it is kept apart from what was replayed. Pure.
+If the value of an argument is first seen in an earlier output, it may have been taken from there, even if later
+texts repeat it. Nothing certifies or refutes this; such flows are kept apart from replayed evidence. Pure.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def data_flow(
     known: Sequence[Sequence[str]] = (),
     spans: Sequence[Span | None] = (),
 ) -> tuple[DataFlow, ...]:
-    """The flows between calls, sorted: for each value of an argument, from the call that gave it first.
+    """Return the flows between calls, sorted: each argument's value flows from the call that gave it first.
 
-    ``outputs`` are canonical JSON; ``known[k]`` are the texts that stand before call ``k``, and ``spans[k]`` says where
-    it and its output stand among the others; without them each output stands behind its call. A value flows from a call
-    if all of it stands in its output, and before that in no text and no argument.
+    ``outputs`` are canonical JSON; ``known[k]`` are the texts before call ``k``, and ``spans[k]`` gives the places of
+    the call and its output in the log; without ``spans``, each output follows its call. A value flows from a call if
+    the call's output contains all of it and no earlier text or argument does.
 
     >>> data_flow([{}, {"id": "a-17"}], ['{"made":"a-17"}', "null"])
     (DataFlow(first=0, second=1, argument='id', value='a-17'),)
@@ -71,7 +71,7 @@ def _timeline(
     known: Sequence[Sequence[str]],
     spans: Sequence[Span | None],
 ) -> list[tuple[int | None, str]]:
-    """What stands in a log in its order, with the number of the call whose output it is, None if it is none."""
+    """List the texts of a log in order, each with the number of the call if it is an output, otherwise None."""
     events: list[tuple[float, int, int | None, Any]] = []
     have = [span for span in spans if span is not None]
     for number, each in enumerate(arguments):
@@ -94,7 +94,7 @@ def _timeline(
 
 
 def _first_seen(timeline: Sequence[tuple[int | None, str]]) -> Callable[[str], int | None]:
-    """Of a text, the number of the call in whose output it is seen first; None if it is none, or elsewhere."""
+    """Return a function that finds the call whose output first contains a text; None if no output is first."""
     whole = "\n".join(text for _, text in timeline)
     starts = [0, *accumulate(len(text) + 1 for _, text in timeline)]
 
@@ -109,7 +109,7 @@ def _first_seen(timeline: Sequence[tuple[int | None, str]]) -> Callable[[str], i
 
 
 def _stands_alone(text: str, start: int, end: int) -> bool:
-    """Whether what lies between is no part of a longer word, name or number, such as 214 of 2140, 1,214 or 214.5."""
+    """Tell whether this part of a text is no part of a longer word or number, as 214 is of 2140, 1,214 or 214.5."""
     around = (
         (text[max(start - 2, 0) : start][::-1], text[start]),
         (text[end : end + 2], text[end - 1]),
@@ -135,7 +135,7 @@ def _is_word(character: str) -> bool:
 
 
 def _values(value: Any) -> Iterator[str]:
-    """The values in JSON that are no containers and say enough to be recognised."""
+    """Give the scalar values in JSON that are distinctive enough to be recognised."""
     if isinstance(value, Mapping):
         for key, each in value.items():
             yield from _identifiers(str(key))
@@ -154,7 +154,7 @@ def _values(value: Any) -> Iterator[str]:
 
 
 def _identifiers(text: str) -> Iterator[str]:
-    """Words of a text that look made up: of four or more characters with a digit and a letter or sign, and numbers."""
+    """Give numbers, and words that look generated: at least four characters with a digit and a letter or sign."""
     for found in _WORD.finditer(text):
         word = found[0].rstrip(".-")
         if word.isdigit():
@@ -165,7 +165,7 @@ def _identifiers(text: str) -> Iterator[str]:
 
 
 def _words(value: Any) -> Iterator[str]:
-    """All texts, numbers and keys in JSON; those in a text that is JSON itself as well."""
+    """Give all texts, numbers and keys in JSON, also inside texts that are JSON themselves."""
     if isinstance(value, Mapping):
         for key, each in value.items():
             yield str(key)

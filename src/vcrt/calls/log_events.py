@@ -1,4 +1,4 @@
-"""Say what a log says in a few kinds of events, and find what looks like a call and is read by no form. Pure.
+"""Define the kinds of events in a log, and find items that look like calls but have no known form. Pure.
 
 Not covered: which forms are read (see :mod:`vcrt.calls.log_forms`).
 """
@@ -21,21 +21,21 @@ FORMS = (
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A message begins that has calls: results without identifiers are those of its calls, in their order."""
+    """The beginning of a message with calls: results without identifiers belong to its calls, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A text that is no output of a call."""
+    """A text that is not the output of a call."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """A call, with its output as canonical JSON if that stands beside it.
+    """A call, with its output as canonical JSON if the same item has it.
 
-    ``problem`` says why its arguments cannot be read, if the log says so itself.
+    ``problem`` says why its arguments cannot be read, if the log itself marks them as invalid.
     """
 
     name: Any
@@ -47,7 +47,7 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What came back of a call: of that with the identifier, or, without one, of the next.
+    """The result of the call with this identifier, or, without an identifier, of the next call.
 
     ``tool`` is the tool's name; ``own`` is an identifier that may be the call's or the message's.
     """
@@ -60,9 +60,9 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """What looks like a call or a result, and is of no form that is read: where it stands in the item, and its form.
+    """Something that looks like a call or a result but has no known form: its place in the item, and its form.
 
-    ``calls`` are the calls in it as far as all have names and identifiers: they may repeat what was read elsewhere.
+    ``calls`` are the calls in it, if all have names and identifiers: they may repeat calls that were read elsewhere.
     """
 
     place: str
@@ -70,7 +70,7 @@ class Unread:
     calls: tuple[Called, ...] = ()
 
     def error(self, where: str) -> MalformedInputError:
-        """The error of a log that has it."""
+        """Return the error of a log that contains this."""
         return MalformedInputError(
             "a call or a result in a form that is not read",
             where=", ".join(filter(None, (where, self.place))),
@@ -96,14 +96,14 @@ _TYPE = re.compile(
 
 
 def malformed(where: str, found: str, what: str = "is none of the forms") -> MalformedInputError:
-    """The error of a line that is not read."""
+    """Return the error of a line that cannot be read."""
     return MalformedInputError(
         f"a line of a log that {what}", where=where, found=found, expected=FORMS
     )
 
 
 def unread_in(value: Any, place: str = "") -> Iterator[Unread]:
-    """What looks like a call or a result in an object of which nothing is read."""
+    """Find calls or results in an object that has no known form."""
     if isinstance(value, list):
         for number, each in enumerate(value, start=1):
             yield from unread_in(each, f"{place} {number}".strip())
@@ -124,7 +124,7 @@ def unread_in(value: Any, place: str = "") -> Iterator[Unread]:
 
 
 def form_said(value: Mapping[str, Any]) -> str | None:
-    """The form of an object that says itself that it is a call or a result."""
+    """Return the form of an object that declares itself a call or a result."""
     for key in ("type", "kind", "part_kind"):
         kind = value.get(key)
         if isinstance(kind, str) and _TYPE.fullmatch(bare(kind)):
@@ -136,14 +136,14 @@ def form_said(value: Mapping[str, Any]) -> str | None:
 
 
 def _says_something(value: Any) -> bool:
-    """Whether a value is more than nothing, a number, or counts by name."""
+    """Tell whether a value is more than empty, a number, or counts by name."""
     if isinstance(value, Mapping):
         return any(map(_says_something, value.values()))
     return bool(value) and not isinstance(value, bool | int | float)
 
 
 def _calls(value: Any) -> tuple[Called, ...]:
-    """The calls that an object or a list of objects is, none if one has no name, arguments and identifier."""
+    """Return the calls in an object or a list of objects; none if one lacks a name, arguments or an identifier."""
     found = list[Called]()
     for each in value if isinstance(value, list) else [value]:
         call = each if isinstance(each, Mapping) else {}
@@ -159,5 +159,5 @@ def _calls(value: Any) -> tuple[Called, ...]:
 
 
 def bare(name: Any) -> str:
-    """A name without case and signs."""
+    """Return a name in lower case without punctuation."""
     return re.sub(r"[^a-z]", "", str(name).lower())

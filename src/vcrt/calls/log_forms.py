@@ -1,6 +1,6 @@
-"""Read one item of a log, whatever its form, as calls, results and texts in their order. Pure.
+"""Read one item of a log, in any known form, as calls, results and texts in their order. Pure.
 
-Not covered: whose output a result is, and messages of JSON-RPC (see :mod:`vcrt.calls.log_traces`).
+Not covered: which call a result belongs to, and messages of JSON-RPC (see :mod:`vcrt.calls.log_traces`).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _OTHER_NAMES = re.compile(
 
 
 def events_of(value: Any, where: str) -> Iterator[Event]:
-    """What an item of a trace says, in its order; raises :class:`MalformedInputError` for one of no form."""
+    """Return the events of an item in order; raises :class:`MalformedInputError` for an item of no known form."""
     if not isinstance(value, Mapping):
         raise malformed(where, f"a {type(value).__name__}")
     for form, fields in _NOT_READ:
@@ -146,10 +146,10 @@ def _plain(value: Mapping[str, Any], where: str) -> Called:
 
 
 def _arguments(value: Mapping[str, Any], beside: Collection[str], where: str) -> Any:
-    """The arguments of a call. It may leave them out if nothing stands there that they could be.
+    """Return the arguments of a call. They may be missing if no other field could be the arguments.
 
-    ``beside`` are the fields that its form has, too. Others must say by their names that they are neither arguments nor
-    an output: one that was passed over could tell two orders apart.
+    ``beside`` are the other fields of its form. The names of all further fields must show that they are neither
+    arguments nor an output, because a field that is overlooked could distinguish two orders.
     """
     given = [key for key in ("arguments", "args") if key in value]
     if len(given) > 1:
@@ -164,7 +164,7 @@ def _arguments(value: Mapping[str, Any], beside: Collection[str], where: str) ->
 
 
 def _require_notes(value: Mapping[str, Any], own: Collection[str], where: str) -> None:
-    """Raise the error of a field beside a call that is none of its form's, and could be its output."""
+    """Raise an error for a field beside a call that is not part of its form and could be its output."""
     for key, inner in value.items():
         if key in own or inner in (None, "", [], {}, False):
             continue
@@ -185,7 +185,7 @@ def _require_notes(value: Mapping[str, Any], own: Collection[str], where: str) -
 
 
 def _item(value: Mapping[str, Any], where: str) -> Iterator[Event]:
-    """An item of OpenAI's Responses, or of a list of calls that has its form."""
+    """Read an item of OpenAI's Responses, or of a list of calls in that form."""
     beside = {"name", "call_id", "server_label", "approval_request_id", "created_by"}
     beside |= {"output", "error"} if value["type"] == "mcp_call" else set()
     call = Called(value.get("name"), _arguments(value, beside, where), _text(value.get("call_id")))
@@ -207,7 +207,7 @@ def _text(identifier: Any) -> str | None:
 
 
 def _failed(value: Mapping[str, Any]) -> bool:
-    """Whether a result says itself that the call failed."""
+    """Tell whether a result declares that the call failed."""
     flags = [str(value.get(key)).lower() for key in ("isError", "is_error", "status", "outcome")]
     return (
         "true" in flags[:2]
@@ -217,7 +217,7 @@ def _failed(value: Mapping[str, Any]) -> bool:
 
 
 def _flagged(value: Mapping[str, Any], output: Any) -> Json:
-    """A result's output; as MCP writes failures if the call failed."""
+    """Return a result's output; if the call failed, in the form of MCP failures."""
     if not _failed(value):
         found: Json = output
         return found
@@ -257,12 +257,12 @@ def _message(message: Mapping[str, Any], where: str) -> Iterator[Event]:
 
 
 def _is_of_call(key: str) -> bool:
-    """Whether a field is named as arguments or outputs are."""
+    """Tell whether a field's name is one of arguments or outputs."""
     return _OTHER_NAMES.fullmatch(bare(key)) is not None
 
 
 def _is_part(block: Any) -> bool:
-    """Whether a block is a call or a result itself."""
+    """Tell whether a block is a call or a result itself."""
     return isinstance(block, Mapping) and form_said(block) is not None
 
 
@@ -321,7 +321,7 @@ def _function(function: Any, identifier: str | None, where: str) -> Called:
 
 
 def _blocks(blocks: Iterable[Any], where: str, listed: Iterable[Called] = ()) -> Iterator[Event]:
-    """Blocks of a message's content; calls that its list of calls has, too, are left to that."""
+    """Read the blocks of a message's content, without calls that are also in its list of calls."""
     known = {call.identifier or "": call for call in listed}
     for number, block in enumerate(blocks, start=1):
         match block:
@@ -350,7 +350,7 @@ def _blocks(blocks: Iterable[Any], where: str, listed: Iterable[Called] = ()) ->
 
 
 def parsed(arguments: Any) -> Any:
-    """Arguments that may be written as text."""
+    """Parse arguments that may be written as text."""
     try:
         return strict_json(arguments) if isinstance(arguments, str) else arguments
     except ValueError:
@@ -358,7 +358,7 @@ def parsed(arguments: Any) -> Any:
 
 
 def _parts(parts: Iterable[Any], where: str) -> Iterator[Event]:
-    """The parts of a message of pydantic-ai."""
+    """Read the parts of a message of pydantic-ai."""
     calls = list[Called]()
     others = list[Event]()
     for number, part in enumerate(parts, start=1):

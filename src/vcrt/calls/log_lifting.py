@@ -1,7 +1,7 @@
 """Make episodes of the traces in a log of calls, by running each trace once as it stands.
 
-What the environment gives is compared with what the log has: from the first call on that differs, the environment is
-not the one that was logged, and no call is lifted. A call that is refused in the trace itself belongs to it: its
+The environment's outputs are compared with the log's. If one differs, the environment is not the one that was
+logged, and no call is lifted from there on. A call that is refused in the trace itself stays in the trace: its
 refusal is its output. Not covered: reading logs (see :mod:`vcrt.calls.call_logs`), and replay in other orders.
 """
 
@@ -49,9 +49,9 @@ _MAX_TRIES = 200
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Departure:
-    """The first call (``place``, from 0 on) of a trace whose output is not what the log has.
+    """The first call of a trace whose output differs from the log's; ``place`` counts from 0.
 
-    ``where`` has the log's line. ``drawn``: a clock or chance seems to have made the difference.
+    ``where`` has the log's line. ``drawn``: a clock or chance seems to be the cause.
     """
 
     place: int
@@ -74,9 +74,9 @@ class Departure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeftOut:
-    """The calls ``first`` to ``last`` of a trace, of which nothing is certified or scheduled, and why.
+    """The calls ``first`` to ``last`` of a trace that are neither certified nor scheduled, and why.
 
-    ``place`` is where a call stands that is not numbered among those of the trace, as it failed before a tool ran.
+    ``place`` is the place of a call that failed before a tool ran and so has no number in the trace.
     """
 
     trace: str
@@ -89,7 +89,7 @@ class LeftOut:
 
     @property
     def counted(self) -> str:
-        """How many calls, of how many."""
+        """The number of these calls, and of all calls of the trace."""
         number = self.last - self.first + 1
         return (
             f"{number} of {counted(self.total, 'call')} {'is' if number == 1 else 'are'} left out"
@@ -97,7 +97,7 @@ class LeftOut:
 
     @property
     def text(self) -> str:
-        """Of which trace, how many calls, which, and why."""
+        """The trace, how many calls are left out, which, and why."""
         if self.place is not None:
             return f"{self.trace}: {self.counted}, in {self.place}: {self.reason}"
         return f"{self.trace}: {self.counted}, {self.first} to {self.last}: {self.reason}"
@@ -124,7 +124,7 @@ class LeftOut:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LiftedWindow:
-    """An episode of some calls of a trace; ``first`` is the place of the first one, and ``flows`` are among them."""
+    """An episode of some calls of a trace; ``first`` is the first call's place, ``flows`` are between the calls."""
 
     trace: Trace
     first: int
@@ -134,11 +134,11 @@ class LiftedWindow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunTrace:
-    """A trace that was run as it stands: what was lifted of it, and how its outputs compare with the log's.
+    """A trace that was run as logged: the windows lifted from it, and how its outputs compare with the log's.
 
-    ``changes_nothing``: calls of tools that are not declared read-only were made, and the state stayed as it was.
-    ``raced`` says of calls that were waited for at once in which other order they must have run, to give what the log
-    has: in that one they stand in ``trace``.
+    ``changes_nothing``: tools that are not declared read-only were called, and the state did not change. ``raced``
+    says that calls which ran concurrently must have run in another order to give the log's outputs; ``trace`` has
+    them in this order.
     """
 
     trace: Trace
@@ -151,7 +151,7 @@ class RunTrace:
 
     @property
     def warning(self) -> str | None:
-        """What is to be said of a trace of which calls raced, or that changes nothing; None of others."""
+        """The warning about a trace whose calls raced or that changes nothing; None for other traces."""
         nothing = (
             f"{self.trace.name}: none of {counted(len(self.trace.calls), 'call')} changed anything that vcrt can see; "
             "if one did, let reset return what it changed, or override canonical, snapshot and restore"
@@ -160,7 +160,7 @@ class RunTrace:
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
-        """The calls that are in no episode, stand after an output that the log does not have, or ran no tool."""
+        """The calls that are in no episode, follow an output that differs from the log's, or ran no tool."""
         total, departure = len(self.trace.calls), self.departure
         invalid = tuple(
             LeftOut(
@@ -200,13 +200,13 @@ def run_trace(
     redact: bool = False,
     others: Sequence[Call] = (),
 ) -> RunTrace:
-    """Run a trace as it stands and lift it whole, or each ``window`` of so many calls.
+    """Run a trace as logged and lift it whole, or lift each window of ``window`` calls.
 
-    ``others`` are calls of the whole log: those of tools that only read, and some that do not, are made after both
-    orders of a pair that seems to commute. ``number`` tells its episodes from those of other traces of the log, and
-    ``source`` is where they are from. With ``redact``, evidence holds the SHA-256 of outputs and of reasons alone.
-    Raises :class:`MalformedInputError` for an environment that is none of calls, and :class:`UnknownNameError` for a
-    tool that it says it does not have.
+    ``others`` are calls of the whole log: calls of tools that only read, and some others, are made after both orders
+    of a pair that seems to commute. ``number`` distinguishes the episodes from those of other traces of the log, and
+    ``source`` is their origin. With ``redact``, evidence holds only the SHA-256 of outputs and reasons. Raises
+    :class:`MalformedInputError` for an environment whose steps are no calls, and :class:`UnknownNameError` for a
+    tool that the environment does not have.
     """
     environment = require_calls(environment)
     trace = _known(environment, trace)
@@ -274,9 +274,10 @@ def run_trace(
 def _other_calls(
     calls: Sequence[Call], reads: Collection[int], reading: Collection[str], others: Sequence[Call]
 ) -> list[Call]:
-    """Calls that may tell states apart.
+    """Return calls that may distinguish states.
 
-    First come those that only read, as they were made and with each argument that any call had under that name.
+    Calls that only read come first, as they were made and with each value that any call had for an argument of that
+    name.
     """
     only_read = {call.name for place, call in enumerate(calls) if place in reads} | {*reading}
     only_read -= {call.name for place, call in enumerate(calls) if place not in reads}
@@ -306,7 +307,7 @@ def _text_of(call: Call) -> str:
 
 
 def flows_of(tree: ReplayTree, episode: Episode) -> tuple[DataFlow, ...]:
-    """The flows between an episode's steps, if they are calls with arguments and the reference order is accepted."""
+    """Return the flows between an episode's steps, if they are calls and the reference order is accepted."""
     payloads = [operation.payload for operation in episode.operations]
     arguments = [each.get("arguments") for each in payloads if isinstance(each, Mapping)]
     given = [each for each in arguments if isinstance(each, Mapping)]
@@ -317,7 +318,7 @@ def flows_of(tree: ReplayTree, episode: Episode) -> tuple[DataFlow, ...]:
 
 
 def _known(environment: CallEnvironment[Any], trace: Trace) -> Trace:
-    """The trace without calls of tools that there are not, as far as their outputs say that they failed."""
+    """Return the trace without calls of unknown tools whose outputs say that they failed."""
     tools = [tool.name for tool in environment.tools()]
     unknown: dict[int, tuple[str, str]] = {}
     for place, call in enumerate(trace.calls):
@@ -332,11 +333,11 @@ def _known(environment: CallEnvironment[Any], trace: Trace) -> Trace:
 def _outputs(
     environment: CallEnvironment[Any], trace: Trace
 ) -> tuple[tuple[str | None, ...], dict[int, Rejected], set[int]]:
-    """What each call gives where it stands, as far as the log has the same, and the call after that.
+    """Return the calls' outputs in the order of the log, up to and including the first that differs from the log's.
 
-    The second part are the places of calls that are refused where they stand, with the refusals, the third one those
-    of calls that leave the state as it is. Raises
-    :class:`MalformedInputError` for a call that no tool takes, if the log does not say that it failed.
+    Also return the places and refusals of calls that are refused there, and the places of calls that leave the state
+    as it is. Raises :class:`MalformedInputError` for a call that no tool takes, if the log does not say that it
+    failed.
     """
     fails: dict[int, Rejected] = {}
     while True:
@@ -377,10 +378,10 @@ def _outputs(
 def _order_of_race(
     environment: CallEnvironment[Any], trace: Trace, place: int
 ) -> tuple[int, ...] | None:
-    """An order of a trace's calls that gives what the log has up to those waited for with the call at ``place``.
+    """Find an order of a trace's calls that gives the log's outputs up to the concurrent calls at ``place``.
 
-    Only those change places of which neither had an output when the other was made. None if there is no such order, or
-    none among the first that are tried.
+    Two calls are exchanged only if neither had an output when the other was made. Returns None if there is no such
+    order, or none among the first that are tried.
     """
     batch = trace.at_once(place)
     tries = _MAX_TRIES
@@ -406,7 +407,7 @@ def _order_of_race(
 
 
 def _explains(environment: CallEnvironment[Any], trace: Trace) -> bool:
-    """Whether the calls of a trace give what the log has of them."""
+    """Tell whether the calls of a trace give the outputs of the log."""
     try:
         outputs, fails, _ = _outputs(environment, trace)
     except VcrtError:  # a tool may break in an order in which it was not called
@@ -434,7 +435,7 @@ def _whole(
 
 
 def _differs(call: Call, output: str | None, refusal: Rejected | None) -> bool:
-    """Whether a call gave another output than the log has, or was refused for another reason."""
+    """Tell whether a call's output differs from the log's, or it was refused for another reason."""
     if call.logged is None or same_output(call.logged, output or "null"):
         return False
     if refusal is None:

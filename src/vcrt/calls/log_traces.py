@@ -1,7 +1,7 @@
-"""Put what the items of a log say together into traces: which result is of which call.
+"""Assemble the events of a log into traces, and match each result with its call.
 
-In a session of the Model Context Protocol client and server each number their own requests: a result is that of the
-waiting request with its identifier whose results have its form. Not covered: other forms of items (see
+In a session of the Model Context Protocol, client and server each number their own requests: a result belongs to
+the waiting request that has its identifier and expects its form. Not covered: other forms of items (see
 :mod:`vcrt.calls.log_forms`), and files (see :mod:`vcrt.calls.call_logs`).
 """
 
@@ -32,12 +32,12 @@ from vcrt.printable import counted
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trace:
-    """The calls of a trace in their order, and where it stands.
+    """The calls of a trace in order, and their places in the log.
 
-    ``initial`` is what the environment is reset to, None if the log does not say. ``known[k]`` are the texts that were
-    there before call ``k``, outputs of calls apart: an argument found in one comes from there. ``places[k]`` is the
-    file and line of call ``k``. ``invalid`` are calls that failed before a tool ran: where each stands, and why; they
-    are not among ``calls``.
+    ``initial`` is the argument of the environment's reset, None if the log does not say. ``known[k]`` are the texts
+    before call ``k``, without outputs of calls: an argument found in one comes from there. ``places[k]`` is the file
+    and line of call ``k``. ``invalid`` lists place and reason of calls that failed before a tool ran; they are not
+    among ``calls``.
     """
 
     name: str
@@ -48,12 +48,12 @@ class Trace:
     invalid: tuple[tuple[str, str], ...] = ()
 
     def without(self, invalid: Mapping[int, tuple[str, str]]) -> Trace:
-        """The trace without some calls, by number, each with where it stands and why it is left out."""
+        """Return the trace without the calls of these numbers, each with its place and why it is left out."""
         kept = [number for number in range(len(self.calls)) if number not in invalid]
         return replace(self.reordered(kept), invalid=(*self.invalid, *invalid.values()))
 
     def reordered(self, order: Sequence[int]) -> Trace:
-        """The trace with those of its calls, in this order."""
+        """Return the trace with only these calls, in this order."""
         return replace(
             self,
             calls=tuple(self.calls[number] for number in order),
@@ -62,20 +62,20 @@ class Trace:
         )
 
     def is_before(self, one: int, other: int) -> bool:
-        """Whether a call had its output when another was made."""
+        """Tell whether a call had its output before another was made."""
         first, second = self.calls[one].span, self.calls[other].span
         if first is None or second is None or first.answered is None:
             return one < other
         return first.answered < second.made
 
     def answered_at(self, number: int) -> tuple[bool, int]:
-        """By this calls are sorted in the order of their outputs, those without one last."""
+        """Return the key that sorts calls by the order of their outputs; calls without an output come last."""
         span = self.calls[number].span
         answered = None if span is None else span.answered
         return answered is None, number if answered is None else answered
 
     def at_once(self, number: int) -> range:
-        """The calls that were waited for together with a call: from the first to the last."""
+        """Return the range of calls that were awaited together with this call."""
         first, last = number, number + 1
         while True:
             start = min((k for k in range(first) if not self.is_before(k, first)), default=first)
@@ -89,7 +89,7 @@ class Trace:
             first, last = start, stop
 
     def place_of(self, number: int) -> str:
-        """Where a call stands: its file and line, its number, and the call itself."""
+        """Return the place of a call in words: its file and line, its number, and the call itself."""
         call = self.calls[number]
         return f"{self.places[number]}, call {number} {call_text(call.name, call.arguments)}"
 
@@ -105,7 +105,7 @@ _OF_SERVERS: dict[str, set[str]] = {
 
 @dataclass(slots=True)
 class Requests:
-    """The requests of a session so far; identifiers of its calls are of their own, whatever the session's."""
+    """The requests of a session so far; its calls get their own identifiers, independent of the session's."""
 
     count: int = 0
     #: By identifier, as JSON: the requests that wait, each with its method and, of a call, its own identifier.
@@ -115,7 +115,7 @@ class Requests:
     cancelled: dict[str, str] = field(default_factory=dict)
 
     def events(self, message: Mapping[str, Any], where: str) -> Iterator[Event]:
-        """What a message says; raises :class:`MalformedInputError` for one that cannot be told."""
+        """Return the events of a message; raises :class:`MalformedInputError` for a message that is ambiguous."""
         identifier = json.dumps(message.get("id"))
         match message:
             case {"method": "tools/call"}:
@@ -140,7 +140,7 @@ class Requests:
                 raise malformed(where, json.dumps(message)[:120])
 
     def require_answers(self) -> None:
-        """Raise the error of a call that was cancelled, if nothing says whether it was run."""
+        """Raise an error if a call was cancelled and nothing says whether it ran."""
         for where in self.cancelled.values():
             raise MalformedInputError(
                 "a call that was cancelled and has no output: it cannot be said whether it was run",
@@ -202,7 +202,7 @@ def _output(message: Mapping[str, Any]) -> Json:
 
 
 def _fits(method: str, message: Mapping[str, Any], *, alone: bool) -> bool:
-    """Whether a message may be the answer to a request of this method; ``alone``: no other one waits."""
+    """Tell whether a message may answer a request of this method; ``alone``: no other request waits."""
     if "error" in message:
         return True
     result = message["result"]
@@ -215,7 +215,7 @@ def _fits(method: str, message: Mapping[str, Any], *, alone: bool) -> bool:
 
 
 def _is_of_tool(result: Any) -> bool:
-    """Whether a result has the form of a tool's."""
+    """Tell whether a result has the form of a tool's result."""
     content = result.get("content") if isinstance(result, Mapping) else None
     return isinstance(content, list) and "role" not in result
 
@@ -229,7 +229,7 @@ _OF_ITEMS = {
 
 @dataclass(slots=True)
 class Gathered:
-    """What was read of a trace so far; outputs find their calls by the identifiers that both have."""
+    """The events of a trace so far; outputs are matched with calls by their identifiers."""
 
     name: str
     initial: Json = None
@@ -252,7 +252,7 @@ class Gathered:
     happened: int = 0
 
     def trace(self) -> Trace:
-        """All of it, the calls in ``unread`` as well; raises the error of what cannot be said."""
+        """Return the whole trace, with the calls in ``unread``; raises an error for anything ambiguous."""
         self._end_turn()
         self.requests.require_answers()
         return Trace(
@@ -264,7 +264,7 @@ class Gathered:
         )
 
     def take(self, value: Any, where: str) -> None:
-        """Take an item of a trace; raises :class:`MalformedInputError`."""
+        """Add an item of a trace; raises :class:`MalformedInputError`."""
         match value:
             case {"initial": initial, **rest} if not self.calls and not _OF_ITEMS & set(rest):
                 if self.initial is not None:
@@ -285,7 +285,7 @@ class Gathered:
                 self.add_all(events_of(value, where), where)
 
     def add_all(self, events: Iterable[Event], where: str) -> None:
-        """Take what an item says; raises :class:`MalformedInputError`."""
+        """Add the events of an item; raises :class:`MalformedInputError`."""
         for event in events:
             match event:
                 case Turn():
@@ -303,7 +303,7 @@ class Gathered:
                         raise event.error(where)
 
     def _repeats(self, call: Called) -> bool:
-        """Whether it is a call that was read."""
+        """Tell whether it repeats a call that was read."""
         place = self.waiting.get(call.identifier or "")
         if place is None:
             return False
@@ -346,7 +346,7 @@ class Gathered:
             self._note_answer(place, call.logged)
 
     def _end_turn(self) -> None:
-        """End a message's calls; raises the error of a result of which it cannot be said whose it is."""
+        """End a message's calls; raises an error if a result could belong to several calls."""
         left = {self.calls[n].name for n in self.turn if self.calls[n].logged is None}
         for number, (where, named) in self.in_order.items():
             if left and (not named or self.calls[number].name in left):
@@ -362,7 +362,7 @@ class Gathered:
         self.open.clear()
 
     def _next(self, answer: Answered, where: str) -> int:
-        """The call that a result without an identifier is of."""
+        """Return the call that a result without an identifier belongs to."""
         left = [number for number in self.turn if self.calls[number].logged is None]
         if not left:
             raise MalformedInputError(

@@ -1,4 +1,4 @@
-"""Count how often something was seen, with the exact bound of the chance that this leaves."""
+"""Count how often something was seen, and bound its chance exactly."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Proportion:
     def bound(self) -> float:
         """The upper end of the one-sided exact interval (Clopper and Pearson 1934); 1 for no cases.
 
-        A greater chance would have given so few in less than one of twenty samples of independent cases, so ask it of
-        those alone: of units, as :func:`of_units` counts them.
+        With a greater chance, fewer than one of twenty samples of independent cases would have had so few. The bound
+        is therefore only valid for independent cases: for units, as :func:`of_units` counts them.
 
         >>> round(Proportion(0, 59).bound, 4)
         0.0495
@@ -60,14 +60,14 @@ def _chance_of_few(count: int, total: int, share: float) -> float:
 
 
 def of_units(cases: Iterable[tuple[Hashable, Collection[str], bool]]) -> Proportion:
-    """The independent units that stand behind cases, and those of them with a case that counts.
+    """Count the independent units behind cases, and the units that have a case that counts.
 
-    A case is what it is (a state and what was called in it), the sources that have it, and whether it counts. The
-    contexts of one trace follow from one another: what the first shows, the others mostly show again, and there are
-    the more of them the longer the trace is. What is drawn is a source. So a source is one unit, which counts if any
-    case of it does, and the bound of the units is one of the chance that the next source has such a case. A source
-    whose cases another one has, too, tells nothing of its own: it is a copy, or an earlier part of the same
-    conversation, and a replay gives the same again. Nor can there be more units than cases.
+    A case has a name (a state and the calls in it), the sources that have it, and a flag whether it counts. The
+    contexts of one trace depend on each other: the later ones mostly repeat what the first shows, and a longer trace
+    has more of them. Sources are what is sampled. So each source is one unit, which counts if any of its cases
+    counts, and the bound is on the chance that the next source has such a case. A source whose cases another source
+    also has adds nothing: it is a copy, or an earlier part of the same conversation, and its replay gives the same
+    again. There cannot be more units than cases.
 
     >>> of_units([("put in {}", ["monday"], False), ("put in {1}", ["monday"], True), ("put in {2}", ["today"], False)])
     Proportion(count=1, total=2)
@@ -85,7 +85,7 @@ def of_units(cases: Iterable[tuple[Hashable, Collection[str], bool]]) -> Proport
 
 
 def _largest(units: Collection[frozenset[Hashable]]) -> list[frozenset[Hashable]]:
-    """Those that are no part of another."""
+    """Return the sets that are not contained in another."""
     kept: list[frozenset[Hashable]] = []
     having: dict[Hashable, list[frozenset[Hashable]]] = {}
     for unit in sorted(units, key=len, reverse=True):

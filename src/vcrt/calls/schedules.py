@@ -1,15 +1,15 @@
-"""Make a schedule of what was replayed: which steps may run at once, which must wait, and why each waits.
+"""Make a schedule from replays: which steps may run at once, which must wait, and why each waits.
 
-The order is such that all of its linear extensions end as the reference order does, each step with the output that it
-has there, as far as contexts were replayed: in every context that it allows, two steps that both may come next were
-seen to commute. So it exists for any episode whose reference order is accepted, also for one whose pairs have other
-relations in other contexts. Steps of one wave are equivalent in any order, one after the other; that they may run at
-once rests on the verifier's doing each as a whole.
+As far as contexts were replayed, all linear extensions of the schedule's order end like the reference order, and each
+step has the output that it has there: in every context that the order allows, any two steps that may both come next
+were seen to commute. Every episode whose reference order is accepted has such an order, even if the relation of a
+pair depends on the context. The steps of one wave are equivalent in any sequential order; they may run at once if the
+verifier executes each step atomically.
 
-A schedule of which not every context was replayed is checked, and mended where one of the orders that it allows ends
-otherwise than the trace, or gives other outputs. That order is turned back into the trace swap by swap; where the
-outcome changes (found by bisection), two steps do not commute in a context that nobody had looked at. They are replayed
-evidence then, and the schedule is made anew. It ends when all orders of a round fare as the trace does.
+If not every context was replayed, some of the schedule's orders are replayed as a check. If one of them ends
+differently from the trace, or gives other outputs, it is turned back into the trace by adjacent swaps. Bisection finds
+the swap where the outcome changes: two steps that do not commute in a context that was not replayed before. Its replays
+become evidence, and the schedule is made anew. This ends when all orders of a round have the outcome of the trace.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ CHECKED_ORDERS = 64
 class Edge:
     """Step ``first`` must end before ``second`` begins.
 
-    ``kind`` says why: what their certificate shows; ``data flow``, an argument that was first seen in an earlier
-    output; or ``not compared``, as no context shows them in both orders.
+    ``kind`` says why: the verdict of their certificate; ``data flow`` if an argument was first seen in an
+    earlier output; or ``not compared`` if no context shows them in both orders.
     """
 
     first: int
@@ -56,12 +56,12 @@ class Edge:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A partial order of steps and why it is so.
+    """A partial order of steps, and the reasons for it.
 
-    ``edges`` are what it is the closure of, sorted. ``complete`` says whether every context that it allows was replayed
-    for every pair; otherwise some were, and ``checked_orders`` of its orders besides, as wholes
-    (:func:`checked_schedule`). ``probes`` has for each pair that was probed how many calls were made
-    after both of its orders, and answered alike (:mod:`vcrt.certificates.probes`), of at most ``max_probes``.
+    The order is the closure of ``edges``, which are sorted. ``complete`` says whether every context that the order
+    allows was replayed for every pair; if not, some contexts were, and ``checked_orders`` of its orders as wholes
+    (:func:`checked_schedule`). ``probes`` has for each pair that was probed how many calls, of at most ``max_probes``,
+    were made after both of its orders and answered alike (:mod:`vcrt.certificates.probes`).
     """
 
     num_steps: int
@@ -73,7 +73,7 @@ class Schedule:
 
     @cached_property
     def order(self) -> PartialOrder:
-        """The order that the edges make."""
+        """The closure of the edges."""
         return PartialOrder.of(self.num_steps, [(e.first, e.second) for e in self.edges])
 
     @cached_property
@@ -84,12 +84,12 @@ class Schedule:
 
     @cached_property
     def waves(self) -> tuple[tuple[int, ...], ...]:
-        """The steps by the earliest round in which they may run, if those of a round run at once."""
+        """The steps by the earliest round in which they may run, if all steps of a round run at once."""
         return waves_of(self.order)
 
     @cached_property
     def critical_path(self) -> tuple[int, ...]:
-        """A longest chain of steps that wait for each other, the first such."""
+        """The first of the longest chains of steps that wait for each other."""
         best: list[tuple[int, ...]] = []
         for step in range(self.num_steps):
             before = [best[i] for i in range(step) if self.order.predecessors[step] >> i & 1]
@@ -98,12 +98,12 @@ class Schedule:
 
     @property
     def speed_up(self) -> float:
-        """How many times fewer rounds than steps, if every step takes as long."""
+        """The number of steps divided by the number of rounds: the speed-up if all steps take equally long."""
         return self.num_steps / max(len(self.waves), 1)
 
 
 def waves_of(order: PartialOrder) -> tuple[tuple[int, ...], ...]:
-    """The operations by the earliest round in which they may run, if those of a round run at once.
+    """Group the operations by the earliest round in which they may run, if all of a round run at once.
 
     >>> waves_of(PartialOrder.of(4, [(0, 2), (2, 3)]))
     ((0, 1), (2,), (3,))
@@ -117,7 +117,7 @@ def waves_of(order: PartialOrder) -> tuple[tuple[int, ...], ...]:
 
 
 def schedule_of(tree: ReplayTree, flows: Sequence[DataFlow] = ()) -> Schedule:
-    """The schedule of what was replayed.
+    """Make the schedule of what was replayed.
 
     Raises :class:`UncertifiedError` as :func:`sound_lattice` does, and if the reference order is refused
     (``outside_schema``).
@@ -148,7 +148,7 @@ def schedule_of(tree: ReplayTree, flows: Sequence[DataFlow] = ()) -> Schedule:
 
 
 def _edge(lattice: Lattice, order: PartialOrder, pair: _Pair, context: int | None) -> Edge:
-    """The edge of a pair, with a certificate from where the rest of the order leads, if there is one."""
+    """Return the edge of a pair, if possible with a certificate from a context that the rest of the order allows."""
     others = PartialOrder.of(order.num_operations, set(order.pairs) - {pair})
     legal = lattice.legal_contexts(others)
     shown = (
@@ -166,9 +166,9 @@ def _edge(lattice: Lattice, order: PartialOrder, pair: _Pair, context: int | Non
 
 
 def _without_needless(lattice: Lattice, order: PartialOrder) -> PartialOrder:
-    """The order without the pairs that it can do without: all that it then allows was still seen to commute.
+    """Remove each pair from the order without which everything that the order allows was still seen to commute.
 
-    A pair may have been found in a context that another pair, found later, rules out.
+    Such pairs exist because a pair may come from a context that a pair found later rules out.
     """
     tried: set[_Pair] = set()
     while candidates := sorted(transitive_reduction(order.pairs) - tried):
@@ -181,7 +181,7 @@ def _without_needless(lattice: Lattice, order: PartialOrder) -> PartialOrder:
 
 
 def _is_supported(lattice: Lattice, order: PartialOrder) -> bool:
-    """Whether in every context that the order allows all steps that may come next are accepted, and commute."""
+    """Tell whether, in every context that the order allows, all steps that may come next are accepted and commute."""
     for number in lattice.legal_contexts(order):
         moves = order.moves(lattice.contexts[number].done)
         if any(isinstance(lattice.transitions.get((number, step)), str) for step in moves):
@@ -200,9 +200,9 @@ def _kind(lattice: Lattice, context: int, pair: _Pair) -> EdgeKind:
 
 
 def _directed(lattice: Lattice) -> Mapping[_Pair, int | None]:
-    """The pairs that must keep the reference order, each with a context that shows it; None where none does.
+    """Return the pairs that must keep the reference order, each with a context that shows it, or None.
 
-    Contexts are gone through by length: what a pair shows in one bears on longer ones alone.
+    Contexts are processed by length, because the result of a pair in a context affects only longer contexts.
     """
     found: dict[_Pair, int | None] = {}
     apart = _apart(lattice)
@@ -232,7 +232,7 @@ def _directed(lattice: Lattice) -> Mapping[_Pair, int | None]:
 
 
 def _apart(lattice: Lattice) -> dict[int, list[_Pair]]:
-    """By context, the pairs whose order matters there."""
+    """Return, by context, the pairs whose order matters there."""
     found: dict[int, list[_Pair]] = {}
     for pair, contexts in lattice.by_pair.items():
         for number, (verdict, _) in contexts.items():
@@ -242,9 +242,9 @@ def _apart(lattice: Lattice) -> dict[int, list[_Pair]]:
 
 
 def _unsupported(lattice: Lattice, order: PartialOrder, compared: frozenset[_Pair]) -> list[_Pair]:
-    """Pairs that must be ordered still, some at a time; none if the order is supported by what was replayed.
+    """Return some pairs that must still be ordered; none if the replays support the order.
 
-    ``compared`` are those that some context shows.
+    ``compared`` are the pairs that some context shows.
     """
     known = compared.union(order.pairs)
     for pair in combinations(range(lattice.num_operations), 2):
@@ -266,10 +266,10 @@ def checked_schedule(
     *,
     once: bool = False,
 ) -> Schedule:
-    """The schedule of what was replayed, with ``checked_orders`` of its orders replayed besides if it is not complete.
+    """Make the schedule of what was replayed; if it is not complete, also replay ``checked_orders`` of its orders.
 
-    Where all was replayed only ``once``, orders that it allows and both orders of each edge's certificate are replayed
-    from fresh initial states in any case. Raises what :func:`schedule_of` raises, and what the environment raises.
+    If everything was replayed only ``once``, orders that it allows and both orders of each edge's certificate are
+    always replayed from fresh initial states. Raises every error of :func:`schedule_of` and of the environment.
     """
     schedule = schedule_of(replays.tree, flows)
     if schedule.complete and not once:
@@ -295,7 +295,7 @@ def checked_schedule(
 
 @dataclass(slots=True)
 class _Trial:
-    """Replays of an episode, to which more are added."""
+    """A growing collection of an episode's replays."""
 
     environment: Environment
     replays: EpisodeReplays
@@ -314,12 +314,12 @@ class _Trial:
                     self.replay((*edge.certificate.context, *path.operations))
 
     def is_legal(self, order: Order) -> bool:
-        """Whether an order is legal, by a replay of its own."""
+        """Replay an order, and tell whether it is legal."""
         reference = self.replays.tree.replay(tuple(range(self.replays.tree.num_operations)))
         return self.replay(order).is_legal(reference.outcome)
 
     def find_swap(self, order: Order) -> None:
-        """Replay both sides of a swap, between the reference order and an illegal one, that makes it illegal."""
+        """Find the swap that makes an order illegal, on the way from the reference order, and replay both sides."""
         path = path_of_swaps(order)
         illegal, legal = 0, len(path) - 1
         while legal - illegal > 1:
@@ -333,7 +333,7 @@ class _Trial:
 
 
 def path_of_swaps(order: Order) -> list[Order]:
-    """The orders between one and the ascending one, each an adjacent swap from the one before; no pair swaps twice.
+    """Return the orders from this one to the ascending one, each an adjacent swap away; no pair swaps twice.
 
     >>> path_of_swaps((2, 0, 1))
     [(2, 0, 1), (0, 2, 1), (0, 1, 2)]

@@ -1,8 +1,8 @@
-"""Say which relations between the arguments of two calls were never seen where the two were compared.
+"""Find the relations between the arguments of two calls that no comparison of the two has tried.
 
-Two tools may meet in nothing but an argument that is equal, or that lies in the other. That their calls commuted says
-something of the relations that they had, and nothing of others. Pure. Not covered: relations to the state, and those
-of three arguments that are not each of one call's and the other's.
+Two tools may interfere only if an argument of one equals an argument of the other, or lies inside it. Calls that
+commuted are evidence only for the relations that their arguments had. Pure. Not covered: relations to the state, and
+relations of three arguments that are not pairs of one call's and the other's.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class Relation:
 
 
 def untried(cases: Iterable[Case], *, one_tool: bool) -> tuple[Relation, ...]:
-    """The relations that no case has, the most usual first.
+    """Return the relations that no case has, the most usual first.
 
-    Asked of every two arguments whose values are of one kind, and of all of one name: whether they were equal, and up
-    to three of them at once; whether those of one name (or any, if no name is shared) differed; whether one was inside
-    of the other, of texts of one name and of what has parts (paths, lists, objects). Of outputs that differ: whether
-    one was in an argument. ``one_tool``: neither call is the first.
+    These relations are considered: any two arguments of one kind or of one name are equal, up to three pairs at once;
+    arguments of one name (or any, if no name is shared) differ; one lies inside the other, for texts of one name and
+    for values with parts (paths, lists, objects); for outputs that differ, one is in an argument. ``one_tool``: the
+    calls have no fixed order.
     """
     known = _Seen(one_tool)
     for case in cases:
@@ -68,7 +68,7 @@ def untried(cases: Iterable[Case], *, one_tool: bool) -> tuple[Relation, ...]:
 
 
 class _Seen:
-    """The relations of the cases so far, and of what kind the values of each argument are."""
+    """The relations in the cases so far, and the kinds of each argument's values."""
 
     def __init__(self, one_tool: bool) -> None:
         self.one_tool = one_tool
@@ -110,7 +110,7 @@ class _Seen:
         self.met_output = self.met_output or bool(own & taken or other & given)
 
     def untried(self) -> Iterator[Relation]:
-        """What was not seen."""
+        """Give the relations that were not seen."""
         every = [pair for pair in product(*self.kinds) if self._comparable(*pair)]
         # Arguments of one name first.
         every.sort(key=lambda pair: (pair[0] != pair[1], pair))
@@ -130,7 +130,7 @@ class _Seen:
             yield Relation("output")
 
     def _untried_at_once(self, pairs: list[tuple[str, str]]) -> Iterator[Relation]:
-        """The smallest sets of arguments of which each was equal, but not all of them at once."""
+        """Give the smallest sets of argument pairs that were equal one by one, but never all at once."""
         tried = [pair for pair in pairs if ("equal", *pair) in self.relations][:_EQUAL]
         found: list[frozenset[tuple[str, str]]] = []
         for number in range(2, _AT_ONCE + 1):
@@ -155,7 +155,7 @@ class _Seen:
 
 
 def _relation(one: str, other: str) -> Kind:
-    """How two values lie, each as canonical JSON."""
+    """Return the relation of two values, each as canonical JSON."""
     if one == other:
         return "equal"
     if _parts(one) & _leaves(other) or _parts(other) & _leaves(one):
@@ -172,18 +172,18 @@ def _leaves_of(arguments: Arguments) -> frozenset[object]:
 
 @lru_cache(maxsize=4096)
 def _leaves(value: str) -> frozenset[object]:
-    """The texts and numbers of a value."""
+    """Give the texts and numbers of a value."""
     return frozenset(each for each in _scalars(_read(value)) if _kind(each) in ("text", "number"))
 
 
 def _parts(value: str) -> frozenset[object]:
-    """The texts and numbers in a list or an object; of others, none."""
+    """Return the texts and numbers in a list or an object; none for other values."""
     return _leaves(value) if value[:1] in ("[", "{") else frozenset()
 
 
 @lru_cache(maxsize=4096)
 def _kinds(value: str) -> frozenset[str]:
-    """Of what kind the scalars of a value are, and whether it has parts: a path, a list or an object."""
+    """Return the kinds of a value's scalars, and whether it has parts: a path, a list or an object."""
     read = _read(value)
     has_parts = isinstance(read, list | dict) or (isinstance(read, str) and "/" in read)
     kinds = {_kind(each) for each in _scalars(read)}

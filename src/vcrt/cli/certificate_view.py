@@ -1,8 +1,8 @@
 """Print an episode and its certificates for people: steps, relations, orders, and each pair in each context.
 
-Only the rendering; what is shown comes from :mod:`vcrt.datasets.examination`. Nothing is cut off but hashes, the values
-of the initial state and, of long episodes, contexts; the JSON form holds all of it. Steps are numbered from 0, as
-everywhere in vcrt's files.
+This module only renders what :mod:`vcrt.datasets.examination` gives. It shortens only hashes, the values of the initial
+state and, for long episodes, contexts; the JSON form holds everything. Steps are numbered from 0, as everywhere in
+vcrt's files.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ def print_shown(
     brief: bool = False,
     full: bool = False,
 ) -> None:
-    """Print an episode, as much of it as is asked for.
+    """Print an episode, or the part of it that the options select.
 
     Args:
         json: Print one self-contained document, which `vcrt verify --certificate` checks.
         pair: Show only these two steps, by their numbers.
-        brief: Leave out the initial state, the single orders and the evidence of each pair; so it is in a terminal.
-        full: Show all of it, in a terminal too; so it is where the output is piped.
+        brief: Leave out the initial state, the single orders and the evidence of each pair (default in a terminal).
+        full: Show everything, in a terminal too (default where the output is piped).
     """
     if json:
         print(document_text(shown.examined.document()))
@@ -99,9 +99,9 @@ def print_shown(
 def say_shown(
     console: Console, shown: Shown, *, pair: tuple[int, int] | None = None, brief: bool = False
 ) -> None:
-    """Print an episode, its steps and one ``pair``, or what is ``brief``; raises :class:`VcrtError` for no such pair.
+    """Print an episode, or its steps and one ``pair``; raises :class:`VcrtError` if there is no such pair.
 
-    What is brief are steps, relations and counts of orders.
+    With ``brief``, print only steps, relations and counts of orders.
     """
     examined = shown.examined
     episode, replays = examined.evidence.episode, examined.evidence.replays
@@ -209,7 +209,7 @@ def _outcome_text(examined: Examined) -> str:
 
 
 def _value_lines(initial: Json) -> list[str]:
-    """The initial state, one named value a line, long ones cut off."""
+    """Give the initial state, one named value on each line; long values are cut off."""
     named = initial.items() if isinstance(initial, dict) else [("", initial)]
     lines = []
     for name, value in named:
@@ -235,7 +235,7 @@ def _print_long_pairs(
     tree: ReplayTree,
     certifies: str,
 ) -> None:
-    """Every pair with its example; those that commute, most of a long episode's, in a line each."""
+    """Print every pair with its example; pairs that commute, the majority in a long episode, take one line each."""
     outcome = examined.outcome
     if isinstance(outcome, CertifiedEpisode):
         local, pairs = outcome.certificates, outcome.pairs
@@ -342,7 +342,7 @@ def _evidence_table(*columns: str) -> Table:
 
 
 def _answers(path: PathEvidence, messages: dict[tuple[int, str], int]) -> tuple[str, str]:
-    """What the verifier answered to the first and to the second step, with the number of its message."""
+    """Return the verifier's answers to the first and the second step, with the number of its message."""
     accepted = [f"accepted {short_hash(state_hash)}" for state_hash in path.state_hashes]
     if path.rejection is None:
         first, second = accepted
@@ -374,5 +374,5 @@ def _indented(text: str, columns: int) -> Padding:
 
 
 def _text(text: str, style: str = "") -> Text:
-    """Text without control characters: what is shown may come from a file that anyone wrote."""
+    """Return the text without control characters, because it may come from an untrusted file."""
     return Text("\n".join(map(printable, text.split("\n"))), style=style, overflow="fold")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def print_dataset(dataset: Dataset, *, json: bool = False) -> None:
-    """Print what a dataset that was just frozen holds, and what to do next.
+    """Print the contents of a new dataset, and what to do next.
 
     Args:
         json: Print the root hash and all counts for machines; progress goes to the standard error.
@@ -29,9 +29,9 @@ def print_dataset(dataset: Dataset, *, json: bool = False) -> None:
 
 
 def say_dataset(console: Console, dataset: Dataset, environment: str = "") -> None:
-    """Say the same on a console.
+    """Print the contents of a new dataset, and what to do next, on a console.
 
-    ``environment`` is ``FILE.py:CLASS``, or a registered one's name, if it is of one environment alone.
+    If the dataset is of one environment, ``environment`` is ``FILE.py:CLASS`` or a registered name.
     """
     from vcrt.records.sealing.statement import first_leaf
 
@@ -85,7 +85,7 @@ def print_counts(console: Console, manifest: Manifest) -> None:
 
 
 def _by_length(manifest: Manifest, counts: SchemaCounts) -> dict[int, int]:
-    """How many episodes have how many steps."""
+    """Say how many episodes have each number of steps."""
     if manifest.num_operations is not None:
         return {manifest.num_operations: counts.episodes}
     return {int(steps): some.episodes for steps, some in (counts.lengths or {}).items()}

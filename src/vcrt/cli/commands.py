@@ -1,8 +1,8 @@
-"""Make a command of a function: its parameters are the options, its docstring is the help, a view shows what it gives.
+"""Make a command of a function: its parameters are the options, its docstring is the help, a view shows its result.
 
-A function says each thing once. Its first parameter stands by its place, if it is not ``output``; all others are
-options. What a shell cannot give, such as classes, is left to Python. Not covered: which commands there are (see
-:mod:`vcrt.cli.contents`).
+The function alone declares the command. Its first parameter is positional unless it is ``output``; all others
+are options. Parameters that a shell cannot give, such as classes, are left to Python. Not covered: which
+commands there are (see :mod:`vcrt.cli.contents`).
 """
 
 from __future__ import annotations
@@ -41,26 +41,28 @@ REQUIRED = inspect.Parameter.empty
 class Command:
     """A function that is a command, and how the shell shows what it returns.
 
-    Names of functions are written ``MODULE:NAME``, so that nothing is imported before it is used.
+    Functions are named as ``MODULE:NAME``, so that they are imported only when they are used.
 
     Attributes:
         function: The function: a public one, or an adapter where shell and Python differ for a reason.
         summary: What the command does, in at most 62 characters.
-        view: The function that prints what ``function`` returned, its first argument. Its keyword parameters without a
-            default are the arguments of ``function`` by those names; those with one are options of the shell alone.
-            Without a view, ``function`` prints by itself.
-        names: Options that have another name than their parameter, by parameter.
-        positional: Parameters that stand by their place; by default the first one.
+        view: The function that prints the result of ``function``, its first argument. Its keyword parameters without a
+            default receive the arguments of ``function`` of the same name; those with a default are options of the
+            shell alone. Without a view, ``function`` prints by itself.
+        names: The names of options that differ from their parameter, by parameter.
+        positional: The positional parameters; by default the first one.
         one_of: Options of which at most one may be given.
         asks_verifier: Whether it takes ``--verifier-timeout``.
-        quick: Whether it usually ends at once, or the option with which it does: progress then waits a moment, and goes
-            to the standard error.
-        cost_first: Whether what a quick command will cost is the beginning of its output, not said aside.
-        tells: Whether a function without ``progress`` says what it does on the way.
-        prepare: A function that gives the command for the arguments of one call, in place of the command as it is.
+        quick: Whether the command usually ends at once, or the option with which it does: progress then appears after a
+            moment, on the standard error.
+        cost_first: Whether a quick command's expected cost is printed first, as part of its output, not on the standard
+            error.
+        tells: Whether a function without ``progress`` still logs messages for the user.
+        prepare: A function that returns the command for the arguments of one call; it replaces this command.
         public: The public functions that do the same, where ``function`` is an adapter.
-        kept: What an interrupted command leaves beside its output: the folder's ending, and what is in it.
-        interrupted: What the same command does after an interruption.
+        kept: What an interrupted command leaves beside its output: the folder's suffix, and a description of its
+            content.
+        interrupted: What the same command does when it is repeated after an interruption.
     """
 
     function: str
@@ -89,10 +91,10 @@ Part: TypeAlias = Command | VcrtError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """Commands that share a name, as ``vcrt lift log`` and ``vcrt lift clrs``.
+    """Commands that share a first word, as ``vcrt lift log`` and ``vcrt lift clrs``.
 
-    ``help`` is what is said of all of them. ``default`` is the one that is meant where none is named. ``parts`` gives
-    them by name; one that cannot be used here is an error, raised when it is chosen.
+    ``help`` describes the group. ``default`` names the command that runs if none is given. ``parts`` gives the
+    commands by name; for a command that cannot be used here it gives an error, raised when it is chosen.
     """
 
     summary: str
@@ -108,7 +110,7 @@ class Group:
         return [name for names in found for name in names]
 
     def chosen(self, kind: str, arguments: Sequence[str]) -> tuple[str, list[str]]:
-        """The name of the part that arguments ask for, and its arguments; raises :class:`UnknownNameError`."""
+        """Return the name of the selected command, and its arguments; raises :class:`UnknownNameError`."""
         known = self.parts()
         if arguments and arguments[0] in known:
             return arguments[0], list(arguments[1:])
@@ -123,7 +125,7 @@ class Group:
         return self.default, list(arguments)
 
     def page(self, name: str) -> str:
-        """What ``--help`` prints."""
+        """Return the text of ``--help``."""
         known = self.parts()
         lines = [
             f"{part:<16}{one.summary if isinstance(one, Command) else f'not here: {one.remedy}'}"
@@ -135,16 +137,17 @@ class Group:
 
 
 def loaded(place: str) -> Function:
-    """The function that ``MODULE:NAME`` names."""
+    """Import the function ``MODULE:NAME``."""
     module, _, name = place.partition(":")
     found: Function = getattr(import_module(module), name)
     return found
 
 
 def in_the_shell(command: Command, arguments: Sequence[str] = ()) -> Callable[..., None]:
-    """The command as a function of its options: checks them, calls the function and shows what it returns.
+    """Return the command as a function of its options that checks them, calls the function and shows the result.
 
-    ``arguments`` are those of one call. Signature, types and docstring of what is returned are for the parser alone.
+    ``arguments`` are the arguments of one call. Only the parser uses the signature, types and docstring of the returned
+    function.
     """
     function = loaded(command.function)
     view = None if command.view is None else loaded(command.view)
@@ -185,7 +188,7 @@ def _show(view: Function, found: Any, given: Mapping[str, Any]) -> None:
 def _told(
     command: Command, function: Function, *, quick: bool, aside: bool
 ) -> Iterator[dict[str, Any]]:
-    """Gives the function's ``progress``, if it takes any, and shows it with what is told on the way."""
+    """Pass ``progress`` to the function if it takes one, and show progress and messages meanwhile."""
     from vcrt.cli.options import plain_console
     from vcrt.cli.progress import PATIENCE, showing_progress, telling
 
@@ -207,7 +210,7 @@ def _require_one_of(command: Command, given: Mapping[str, Any], options: Options
 
 
 def _options(function: Function) -> Options:
-    """What a shell can give of a function's parameters."""
+    """Return the parameters of a function that a shell can give."""
     hints = get_type_hints(function, localns=_Known(function))
     found: Options = {}
     for name, parameter in inspect.signature(function).parameters.items():
@@ -220,7 +223,7 @@ def _options(function: Function) -> Options:
 
 
 def _own_options(view: Function) -> Options:
-    """The options that a view adds."""
+    """Return the options that a view adds."""
     parameters = inspect.signature(view).parameters
     return {
         name: option
@@ -230,14 +233,14 @@ def _own_options(view: Function) -> Options:
 
 
 class _PythonAlone:
-    """Stands for a type that a module imports for type checkers alone: no shell can give it."""
+    """A stand-in for a type that a module imports only for type checkers; no shell can give it."""
 
     def __class_getitem__(cls, arguments: object) -> type:
         return cls
 
 
 class _Known(dict[str, Any]):
-    """The names that annotations of a function may use; one that is not loaded is :class:`_PythonAlone`."""
+    """The names that annotations of a function may use; names that are not loaded give :class:`_PythonAlone`."""
 
     def __init__(self, function: Function) -> None:
         import builtins
@@ -249,9 +252,9 @@ class _Known(dict[str, Any]):
 
 
 def shell_type(kind: Any) -> Any:
-    """The type of what a shell can give for a parameter; None if it can give nothing.
+    """Return the type of the values that a shell can give for a parameter; None if it can give none.
 
-    Of a union it is the path, else the sequence, else what is plain; a sequence is a tuple.
+    For a union it is the path, else the sequence, else the plain type; a sequence becomes a tuple.
 
     >>> shell_type(Sequence[str | Path] | str)
     tuple[pathlib.Path, ...]
@@ -309,7 +312,7 @@ def _for_the_parser(
 
 
 def later(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:
-    """The command, whose call gives what runs it."""
+    """Wrap a command for the parser; calling it returns a function that runs it."""
 
     def call(**options: object) -> Callable[[], None]:
         return partial(command, **options)

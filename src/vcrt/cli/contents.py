@@ -1,7 +1,7 @@
-"""List the contents: every command of ``vcrt`` in its place, with one line on it.
+"""List every command of ``vcrt`` by chapter, each with one line of description.
 
-Packages add commands (entry-point group ``vcrt.commands``, :mod:`vcrt.plugins`). They are loaded for the page, and for
-a command that is none of the certifier's own.
+Packages add commands (entry-point group ``vcrt.commands``, :mod:`vcrt.plugins`). They are loaded for the list of
+commands, and for a command that the certifier itself does not have.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _LOG = Command(
 
 
 def lifters() -> dict[str, Part]:
-    """The commands of ``vcrt lift`` by name; one that is not installed, or cannot be loaded, is the reason."""
+    """Return the commands of ``vcrt lift`` by name; a command that cannot be loaded is replaced by the error."""
     found: dict[str, Part] = {"log": _LOG}
     found |= {name: cast(Part, _loaded(point)) for name, point in plugins(LIFTERS).items()}
     for name in known_names(LIFTERS):
@@ -61,7 +61,7 @@ def lifters() -> dict[str, Part]:
 
 
 def _loaded(point: EntryPoint) -> object:
-    """What a package brings, or why it cannot be loaded."""
+    """Load what an entry point names, or return the error."""
     try:
         return load(point)
     except VcrtError as error:
@@ -148,7 +148,7 @@ CHAPTERS: Chapters = {
 
 
 def chapters() -> Chapters:
-    """The certifier's chapters, with those that installed packages add; what cannot be loaded is left out."""
+    """Return the chapters of the certifier and of installed packages; chapters that cannot be loaded are left out."""
     every = {chapter: dict(commands) for chapter, commands in CHAPTERS.items()}
     for added in _added().values():
         if not isinstance(added, VcrtError):
@@ -158,18 +158,18 @@ def chapters() -> Chapters:
 
 
 def _added() -> dict[EntryPoint, Chapters | VcrtError]:
-    """What each installed package adds, or why it cannot be loaded."""
+    """Load the chapters that each installed package adds, or the error of loading them."""
     points = plugins(COMMANDS).values()
     return {point: cast("Chapters | VcrtError", _loaded(point)) for point in points}
 
 
 def commands() -> dict[str, Command | Group]:
-    """Every command that can be used here, by name."""
+    """Return every command that can be used here, by name."""
     return {name: one for some in chapters().values() for name, one in some.items()}
 
 
 def single_commands() -> Iterator[tuple[str, Command]]:
-    """Every command, those of a group with the group's name before their own."""
+    """Return every command; the names of a group's commands begin with the group's name."""
     for name, one in commands().items():
         parts: Mapping[str, Part] = one.parts() if isinstance(one, Group) else {"": one}
         for part, each in parts.items():
@@ -198,7 +198,7 @@ def command_named(name: str) -> Command | Group:
 
 
 def contents() -> str:
-    """The page that ``vcrt --help`` prints; it fits a terminal of 80 columns."""
+    """Return the text of ``vcrt --help``, at most 80 columns wide."""
     lines = [
         "Certify by replay which steps commute, and which calls may run at once.",
         "",

@@ -1,4 +1,4 @@
-"""Print what can be used here, and whether it does what it should."""
+"""Print which environments can be used here, and whether they behave as they should."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def print_findings(findings: Sequence[Diagnosed], *, json: bool = False) -> None
 
 
 def print_environments(found: Mapping[str, Description | VcrtError], *, json: bool = False) -> None:
-    """Print the schemas of those that are available, then the versions or what is missing.
+    """Print the schemas of available environments, then their versions or what is missing.
 
     Args:
         json: Print the list for machines.
@@ -95,12 +95,12 @@ def _document(environment: Description | VcrtError) -> dict[str, Json]:
 
 
 def print_validation(found: Validation, *, name: str) -> None:
-    """Print what was found of an environment; raises :class:`VcrtError` if anything failed."""
+    """Print the findings about an environment; raises :class:`VcrtError` if any check failed."""
     say_validation(plain_console(), name, found)
 
 
 def say_validation(console: Console, name: str, found: Validation) -> None:
-    """Print what passed, what long episodes cost, and each failure with how to mend it; raises if anything failed."""
+    """Print what passed, the cost of long episodes, and each failure with its remedy; raises if any check failed."""
     console.print(_table_of(found.findings))
     if found.costs:
         console.print(_table_of_costs(found.costs))

@@ -1,4 +1,4 @@
-"""Print what lifters found: relations of every pair, file by file, or what was certified of each schema."""
+"""Print the findings of lifters: the relation of every pair, file by file, or what was certified for each schema."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def print_files(
     files: Sequence[Path],
     json: bool = False,
 ) -> None:
-    """Print what was found in each file as it comes, and raise what must end the command.
+    """Print the findings of each file as soon as they are there, and raise an error that must end the command.
 
     Args:
         json: Print the report for machines.
@@ -84,7 +84,7 @@ def _require_judged(
 
 
 def print_lifted(lifted: Lifted) -> None:
-    """Print what was certified, or what was found about each window."""
+    """Print the certified dataset, or the findings about each window."""
     console = plain_console()
     for orders in lifted.orders:
         source = orders.episode.provenance
@@ -132,7 +132,7 @@ def _print_file(console: Console, lifted: FileLift, file: str) -> None:
 
 
 def print_orders(console: Console, report: OrdersReport, labels: Sequence[str]) -> None:
-    """Print the number of legal orders and the relation of every pair of steps, which go by their labels."""
+    """Print the number of legal orders and the relation of every pair of steps; steps are named by their labels."""
     line = f"{report.num_legal} of {report.num_orders} orders are legal"
     if report.num_other_state:
         line += f"; {report.num_other_state} more are accepted, but end in another state"

@@ -1,4 +1,4 @@
-"""Print what a log of calls gave, in plain words and as JSON: traces, what certifies, and which calls must wait.
+"""Print the results for a log of calls, in words and as JSON: traces, certified episodes, and which calls must wait.
 
 Not covered: schedules by themselves (see :mod:`vcrt.words.schedule_words`).
 """
@@ -28,7 +28,7 @@ def print_log(
     window: int | None,
     json: bool = False,
 ) -> None:
-    """Print what a log gave; raises the error of calls that are in nothing, and one if nothing certifies.
+    """Print the results for a log; raises an error if nothing certifies, or if calls are in no episode.
 
     Args:
         json: Print the report for machines.
@@ -45,7 +45,7 @@ def print_log(
 
 
 def log_lines(lifted: LiftedLog) -> list[str]:
-    """The report on a log: each episode with the pairs that must keep their order, then what the log held in all."""
+    """Give the report on a log: each episode with the pairs that must keep their order, then the log's totals."""
     lines = left_out_lines(lifted.left_out)
     for calls in lifted.calls:
         lines += ["", *_calls_lines(calls)]
@@ -99,7 +99,7 @@ def _summary(lifted: LiftedLog) -> list[str]:
 
 
 def require_some(lifted: LiftedLog, output: Path | None, window: int | None) -> None:
-    """Raise an error if nothing came of a log: no dataset where one was wanted, or else no schedule."""
+    """Raise an error if a log gave no result: no dataset if one was requested, otherwise no schedule."""
     if lifted.dataset or (output is None and any(calls.schedule for calls in lifted.calls)):
         return
     if any(isinstance(calls.outcome, CertifiedEpisode) for calls in lifted.calls):
@@ -119,7 +119,7 @@ def require_some(lifted: LiftedLog, output: Path | None, window: int | None) -> 
 
 
 def log_document(lifted: LiftedLog) -> dict[str, Json]:
-    """The same as JSON, with each schedule and its certificates."""
+    """Return the report on a log as JSON, with each schedule and its certificates."""
     return {
         "traces": [
             {

@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(arguments: Sequence[str]) -> VcrtError | None:
-    """Run one command; the named error that it ended with, if any."""
+    """Run one command; return the named error that ended it, if any."""
     try:
         _parsed(arguments)()
     except VcrtError as error:
@@ -100,7 +100,7 @@ def _run(arguments: Sequence[str]) -> VcrtError | None:
 
 
 def _parsed(arguments: Sequence[str]) -> Callable[[], None]:
-    """The command with its options, not yet run; raises the named error of a setting that is not possible."""
+    """Parse a command and its options without running it; raises the named error of an impossible setting."""
     import tyro
 
     if arguments[0].startswith("-"):
@@ -137,14 +137,14 @@ def _parsed(arguments: Sequence[str]) -> Callable[[], None]:
 
 
 class _Held(StringIO):
-    """What the parser says, in the colours of where it will be shown."""
+    """The parser's output, held back, in the colours of the stream that will show it."""
 
     def isatty(self) -> bool:
         return sys.__stderr__ is not None and sys.__stderr__.isatty()
 
 
 def named_error(error: OSError) -> VcrtError:
-    """The error with its parts: the system's words, the file if it is known, what was expected and a remedy."""
+    """Turn an exception into a named error: the system's message, the file if known, what was expected and a remedy."""
     expected, remedy = _WORDS.get(error.errno or 0, (None, None))
     return VcrtError(
         error.strerror or str(error) or type(error).__name__,
@@ -155,7 +155,7 @@ def named_error(error: OSError) -> VcrtError:
 
 
 def after_interruption(arguments: Sequence[str]) -> str:
-    """What an interrupted command has left, and the command to go on."""
+    """Say what an interrupted command has left, and which command continues it."""
     again = f"`{shlex.join(['vcrt', *arguments])}`"
     try:
         command = command_named(arguments[0])
@@ -172,7 +172,7 @@ def after_interruption(arguments: Sequence[str]) -> str:
 
 
 def _given_output(arguments: Sequence[str]) -> Path | None:
-    """The value of ``--output`` among a command's arguments, if it has one and that has a name."""
+    """Return the value of ``--output`` among a command's arguments, if it is given and its path has a name."""
     value = last_given(arguments, "--output")
     path = None if value is None else Path(value)
     return path if path is None or path.name not in ("", "..") else path.resolve()

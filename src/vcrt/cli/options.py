@@ -1,4 +1,4 @@
-"""Give the commands what they share: the console, how they print to it, and what they read of their arguments."""
+"""Define what commands share: the console, printing to it, and the reading of common arguments."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ PLAIN_WIDTH = 120
 
 
 def plain_console(*, quiet: bool = False, aside: bool = False) -> Console:
-    """The terminal, or output of a fixed width; ``quiet`` for a process whose output another one prints.
+    """Return a console for the terminal, or of a fixed width; ``quiet`` if another process prints this one's output.
 
-    ``aside`` keeps the standard output for a document: what is said to people goes to the standard error.
+    ``aside`` keeps the standard output for a document: messages for people go to the standard error.
     """
     console = Console(quiet=quiet, stderr=aside)
     return console if console.is_terminal else Console(width=PLAIN_WIDTH, quiet=quiet, stderr=aside)
 
 
 def say(console: Console, *texts: str, style: str | None = None) -> None:
-    """Print lines as they are, whoever wrote them: no markup, no breaks, and no character that a terminal acts on."""
+    """Print untrusted lines as they are: no markup, no line breaks, and no character that a terminal acts on."""
     for line in (line for text in texts for line in text.split("\n")):
         console.print(printable(line), style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def print_document(document: Mapping[str, object] | Sequence[object]) -> None:
-    """What ``--json`` prints: one document on the standard output."""
+    """Print one JSON document on the standard output, for ``--json``."""
     print(json.dumps(document, indent=2))
 
 
 def set_verifier_timeout(seconds: float | None) -> None:
-    """Limit every call of a verifier from now on, in worker processes too; raises :class:`VcrtError` for no limit."""
+    """Limit every verifier call from now on, in worker processes too; raises :class:`VcrtError` for a wrong limit."""
     if seconds is None:
         return
     if not 0 < seconds < float("inf"):
@@ -51,16 +51,16 @@ def set_verifier_timeout(seconds: float | None) -> None:
 
 
 def last_given(arguments: Sequence[str], option: str) -> str | None:
-    """The value of an option among a command's arguments, the last one if it is given again."""
+    """Return the last value of an option among a command's arguments."""
     values = [b for a, b in pairwise(arguments) if a == option]
     values += [a.partition("=")[2] for a in arguments if a.startswith(f"{option}=")]
     return values[-1] if values else None
 
 
 def named_path(value: object) -> object:
-    """A path with a name: ``.`` and ``..`` have none, and what belongs beside them needs it.
+    """Resolve ``.`` and ``..``, because these paths have no name, and files beside them need it.
 
-    All others, and whatever is no path, are as they were written, links included.
+    Other paths, links included, and values that are no path are returned as they were written.
     """
     if isinstance(value, Path) and value.name in ("", ".."):
         return value.resolve()

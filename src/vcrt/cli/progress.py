@@ -1,4 +1,4 @@
-"""Show progress on a terminal: what is being done, how far, how fast and how long still; plain lines elsewhere."""
+"""Show progress as bars on a terminal (task, units done, rate, time left), and as plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MEASURED_CALLS = 10
 
 
 class UnitsColumn(ProgressColumn):
-    """Units that are done, of all; a bar may stand between two."""
+    """The units that are done, of all units; the bar may stand between two units."""
 
     def render(self, task: Task) -> Text:
         """The two numbers, with their unit."""
@@ -43,7 +43,7 @@ class UnitsColumn(ProgressColumn):
 
 
 class RateColumn(ProgressColumn):
-    """Units a second since the task began; verifier calls, how many are expected and their rate, once there are any."""
+    """Units per second since the task began, or verifier calls: their number, expected number and rate."""
 
     def render(self, task: Task) -> Text:
         """The rate, with its unit."""
@@ -57,9 +57,9 @@ class RateColumn(ProgressColumn):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Calls of a verifier: how many were made, how many are expected, if known, and how many a second.
+    """Verifier calls: how many were made, how many are expected if that is known, and how many for each second.
 
-    The rate is that of ``measured`` calls in ``elapsed`` seconds by the clock on the wall, since the first were noted.
+    The rate is ``measured`` calls in ``elapsed`` seconds of wall time since the first calls were noted.
     """
 
     done: int
@@ -87,13 +87,13 @@ class Pace:
 
 @dataclass(slots=True)
 class _Calls:
-    """The calls of a task: they are measured from the first ones on, as workers start until then."""
+    """The calls of a task, measured from the first report on, because workers are still starting before it."""
 
     first: tuple[float, int] | None = None
     estimated: bool = False
 
     def pace(self, done: int, expected: int | None) -> Pace:
-        """The pace when ``done`` calls were made."""
+        """Return the pace after ``done`` calls."""
         now = time.monotonic()
         if self.first is None and done:
             self.first = now, done
@@ -101,9 +101,9 @@ class _Calls:
         return Pace(done, expected, done - before, now - began)
 
     def estimate(self, pace: Pace, seconds: float, note: str) -> str | None:
-        """What all calls will cost, from the first ones, which took ``seconds`` together.
+        """Estimate the cost of all calls from the first ones, which took ``seconds`` together.
 
-        Given once, when enough was measured, if enough is left.
+        The estimate is given once, when enough was measured, and only if enough is left.
         """
         measured = pace.elapsed >= contract.MEASURED_S and pace.measured >= MEASURED_CALLS
         if self.estimated or not measured or (pace.left_s is not None and pace.left_s <= PATIENCE):
@@ -203,7 +203,7 @@ class _LineTask:
             self._print(f"{self.done}/{self.total} {self.unit}, {rest}")
 
     def calls(self, done: int, seconds: float, expected: int | None, note: str = "") -> None:
-        """Print an estimate once, and a line now and then: ever more seldom in long work."""
+        """Print an estimate once, and then lines at intervals that grow in long work."""
         pace = self.made.pace(done, expected)
         if self.done >= self.total:
             return
@@ -234,7 +234,7 @@ class _Lines:
 
 
 class LeftColumn(TimeRemainingColumn):
-    """What is left, by the verifier's calls where they are counted."""
+    """The time left, computed from the verifier's calls if they are counted."""
 
     def render(self, task: Task) -> Text:
         """Hours, minutes and seconds."""
@@ -245,7 +245,7 @@ class LeftColumn(TimeRemainingColumn):
 
 
 class _Printing(logging.Handler):
-    """Prints what people are told; of what is quick, the same thing once, however many workers do it."""
+    """A handler that prints messages for people; messages of quick work that repeat are printed once."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -264,7 +264,7 @@ class _Printing(logging.Handler):
 
 @contextmanager
 def telling(console: Console) -> Iterator[None]:
-    """Print on the console what is logged for people while the context lasts."""
+    """Print messages for people on the console while the context lasts."""
     printing, logger = _Printing(console), contract.LOGGER
     level, propagate = logger.level, logger.propagate
     logger.addHandler(printing)
@@ -281,9 +281,9 @@ def telling(console: Console) -> Iterator[None]:
 
 @contextmanager
 def showing_progress(console: Console, *, after: float = 0.0) -> Iterator[contract.Progress]:
-    """Bars while the context lasts if the console is a terminal, lines otherwise, and what is told on the way.
+    """Show bars while the context lasts if the console is a terminal, lines otherwise, and messages for people.
 
-    There are none before ``after`` seconds.
+    Nothing is shown before ``after`` seconds.
     """
     with telling(console), _tasks(console, after) as progress:
         yield progress

@@ -1,4 +1,4 @@
-"""Print which steps may run at once, and what replayed calls say of each tool and each pair of tools."""
+"""Print which steps may run at once, and the annotations of each tool and each pair of tools."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def print_schedules(
     mermaid: bool = False,
     dot: bool = False,
 ) -> None:
-    """Print each schedule; raises :class:`VcrtError` if there is none, and the error of calls that are in none.
+    """Print each schedule; raises :class:`VcrtError` if there is none, or if calls are in no schedule.
 
     Args:
         json: Print one document, with the certificate of each edge.
@@ -110,7 +110,7 @@ def print_annotations(found: Annotations, *, json: bool = False) -> None:
 
 
 def _print_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows, if there are any, without the columns that are empty in all."""
+    """Print rows, if there are any, without columns that are empty in all rows."""
     from rich.table import Table
 
     kept = [place for place in range(len(columns)) if any(row[place] for row in rows)]
@@ -122,7 +122,7 @@ def _print_table(console: Console, columns: Sequence[str], rows: Sequence[Sequen
 
 
 def left_out_lines(missing: Sequence[LeftOut]) -> list[str]:
-    """The calls of a log that are in nothing that was certified, and why: what is to be said first."""
+    """Give the calls of a log that are in no certified episode, and why; these lines come first in a report."""
     lines = []
     for one in missing:
         lines.append(one.text)

@@ -1,4 +1,4 @@
-"""Verify a dataset or one certificate, as the shell asks for it, and print what holds and who signed it."""
+"""Verify a dataset or one certificate from the shell, and print what holds and who signed it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def verify(
 ) -> Iterator[Verified]:
     """Replay a whole dataset, or one certificate, again in fresh processes and demand that everything agrees.
 
-    A dataset is compared with its seal first: what was altered is named, and nothing is replayed.
+    A dataset is compared with its seal first; if anything was altered, it is named and nothing is replayed.
 
     Example: vcrt verify runs/data
 
@@ -83,10 +83,10 @@ def verify(
 def print_verified(
     found: Iterator[Verified], *, dataset: Path | None, replay: bool, json: bool = False
 ) -> None:
-    """Print each thing that holds as it is found.
+    """Print each result as soon as it is there.
 
     Args:
-        json: Print what agreed for machines (a dataset, with its replays); the rest goes to the standard error.
+        json: Print the result of comparing replays for machines; all other output goes to the standard error.
     """
     if json and (dataset is None or not replay):
         raise VcrtError(
@@ -114,12 +114,12 @@ def print_signers(signers: Signers, *, dataset: Path) -> None:
 
 
 def print_proof(proof: str) -> None:
-    """Print a proof, as it is kept."""
+    """Print a proof in the form of its file."""
     print(proof)
 
 
 def _print_seal(console: Console, dataset: Path, found: VerifiedSeal) -> None:
-    """Print what holds; the ledger of openings beside the dataset is not sealed, and has a chain of its own."""
+    """Print what the seal covers; the ledger of openings beside the dataset has its own hash chain instead."""
     from vcrt.records.ledger import recorded_openings
     from vcrt.records.sealing.statement import trees_of
 
@@ -151,7 +151,7 @@ def _print_agreement(console: Console, dataset: Path, agreement: Agreement) -> N
 
 
 def inclusion_line(included: Included, signers: Signers) -> str:
-    """Which dataset a certificate is in, in words."""
+    """Say in words which dataset holds a certificate."""
     place = f"as number {included.index + 1} of {included.size}"
     if included.envelope.signatures:
         found = f"in the dataset with root hash {included.root_hash}, Merkle root {included.merkle_root}"
@@ -164,7 +164,7 @@ def inclusion_line(included: Included, signers: Signers) -> str:
 
 
 def _signed(signers: Signers) -> str:
-    """What was checked, in words."""
+    """Say in words what was checked."""
     if signers.demanded is not None:
         return f"signed by {signers.demanded}"
     if not signers.keyids:
@@ -175,7 +175,7 @@ def _signed(signers: Signers) -> str:
 
 
 def check_lines(check: CertificateCheck) -> list[str]:
-    """What was checked, with counts, one thing a line."""
+    """Give what was checked, with counts, one line for each check."""
     certified = check.certificate.certified
     versions, num_libraries = certified.versions, len(certified.versions.libraries)
     from vcrt.certificates.probes import in_brief

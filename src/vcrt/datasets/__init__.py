@@ -1,1 +1,1 @@
-"""Make, verify and ask about datasets: whatever runs a verifier and writes or compares what it said."""
+"""Make, verify and examine datasets: run verifiers, and write or compare their answers."""

@@ -57,7 +57,7 @@ def verify_agreement(
     progress: Progress = SILENT,
     factories: Mapping[str, EnvironmentFactory] | None = None,
 ) -> Agreement:
-    """Replay everything, compare everything, and write the agreement record beside the manifest.
+    """Replay and compare everything, and write the agreement record beside the manifest.
 
     Raises :class:`DisagreementError` naming every episode that does not agree, and the columns of the first;
     :class:`DatasetError` for versions that differ from those that certified the dataset.
@@ -135,7 +135,7 @@ def _episode(row: Mapping[str, str]) -> Episode:
 
 
 def require_versions(dataset: Dataset, name: str, factory: EnvironmentFactory) -> Description:
-    """The environment ``name``; raises :class:`DatasetError` unless it has the versions that certified the dataset."""
+    """Make the environment ``name``; raises :class:`DatasetError` unless its versions certified the dataset."""
     sealed = dataset.manifest.versions[name]
     description = describe(factory)
     present = description.versions().to_json()
@@ -152,7 +152,7 @@ def require_versions(dataset: Dataset, name: str, factory: EnvironmentFactory) -
 
 
 def _joined(so_far: GuardsOf | None, more: Guards) -> GuardsOf:
-    """The guards of all shards: what was absent once counts as absent, and counts are added up."""
+    """Join the guards of all shards: a guard that was absent once is absent, and counts are added."""
     absent = {**(so_far.absent if so_far else {}), **more.absent}
     in_force = {**(so_far.in_force if so_far else {}), **more.in_force}
     counts = Counter(so_far.checked_again if so_far else {})
@@ -192,7 +192,7 @@ def _difference(
     records: Mapping[str, PolicyRecord],
     found: _Again,
 ) -> DatasetError | None:
-    """Why an episode does not agree with its own replay; None if it does."""
+    """Say why an episode does not agree with its own replay; None if it agrees."""
     row, policy = ({}, {}) if isinstance(found, str) else found
     if row != sealed:
         differing = ", ".join(name for name in AUDIT_COLUMNS if row.get(name) != sealed[name])

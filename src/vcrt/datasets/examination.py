@@ -42,7 +42,7 @@ Describe: TypeAlias = Callable[[Operation], str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Examined:
-    """An episode, what the verifier said of it, and what that certifies, or why it certifies nothing."""
+    """An episode, the verifier's answers, and what they certify, or why they certify nothing."""
 
     evidence: Evidence
     versions: Versions
@@ -58,7 +58,7 @@ class Examined:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CertificateCheck:
-    """What was found equal when a certificate was checked alone; ``hashes`` and ``messages`` are of the replays."""
+    """What agreed when a single certificate was checked; ``hashes`` and ``messages`` count values in its replays."""
 
     certificate: SealedCertificate
     replays: int
@@ -69,10 +69,10 @@ class CertificateCheck:
 def description_of(
     factory: EnvironmentFactory, episodes: Mapping[str, Sequence[Operation]]
 ) -> Callable[[str], Describe]:
-    """How the steps of these episodes, by name, are described, asked of the environment once.
+    """Ask the environment once to describe the steps of these episodes; the result is by episode name.
 
-    Raises :class:`DatasetError`, naming the episode, for a step that the environment cannot read: steps may come from
-    a file that anyone wrote.
+    Raises :class:`DatasetError`, naming the episode, for a step that the environment cannot read, since steps may
+    come from an untrusted file.
     """
 
     def described(environment: Environment) -> dict[str, dict[str, str]]:
@@ -110,7 +110,7 @@ def from_certified(certified: CertifiedEpisode, preset: Preset) -> Examined:
 def examine(
     factory: EnvironmentFactory, episode: Episode, preset: Preset, progress: Progress = SILENT
 ) -> Examined:
-    """Replay every order (or what stands for all) twice, each time in a fresh process, and certify or say why not.
+    """Replay an episode twice, each time in a fresh process, and certify it or say why not.
 
     Raises :class:`VerifierFailure` if the verifier breaks twice.
     """
@@ -176,7 +176,7 @@ def _replayed(
     *,
     backwards: bool = False,
 ) -> tuple[tuple[Versions, Versions], Evidence]:
-    """Replayed in a fresh process; backwards, each sequence from a fresh initial state."""
+    """Replay in a fresh process; backwards, replay each sequence from a fresh initial state."""
     what = f"replay {episode.episode_id}{' again, each sequence afresh' * backwards}"
     expected = environment.calls_for_all_orders(episode.num_operations, sharing=not backwards)
     with call_progress() as calls:
@@ -278,7 +278,7 @@ def _require_equal(path: Path, certified: CertifiedEpisode, again: Evidence) -> 
 
 
 def _which(difference: Difference, evidence: Evidence) -> str:
-    """Which pair in which context a difference between replays is about, in words."""
+    """Say in words which pair, in which context, a difference between replays concerns."""
     if not evidence.replays.exhaustive:
         match difference.field:
             case ("replays", "nodes", int(index), *_) if index + 1 < len(evidence.replays.tree):

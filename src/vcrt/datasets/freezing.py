@@ -1,7 +1,7 @@
 """Make a frozen dataset: certify, write both views one row at a time, publish the directory by one rename.
 
-A dataset is there whole or not at all. What was certified before an interruption lies beside it, in a folder with
-``.shards`` after the dataset's name, until the dataset is published.
+A dataset is whole or absent. Until it is published, a folder beside it, with ``.shards`` after the dataset's
+name, holds what was certified before an interruption.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def make_dataset(
 ) -> Dataset:
     """Certify a configuration and freeze it as a new dataset, going on where an interrupted call stopped.
 
-    ``form`` says how the records state the relations, without one as is usual for the number of operations; what was
-    certified before an interruption serves any form.
+    ``form`` says how the records state the relations; by default it depends on the number of operations. Work from
+    before an interruption serves any form.
 
     Raises :class:`VcrtError` if ``path`` exists or if unfinished work of another configuration is in the way,
     :class:`UncertifiableError` if too little was certified, and what :func:`vcrt.replay.run.certify` raises.
@@ -121,14 +121,14 @@ def make_dataset(
 def discard_work_of_finished(
     config: CertificationConfig, path: Path, form: RecordForm = PLAIN_FORM
 ) -> None:
-    """Remove the unfinished work beside a dataset that a killed call published without coming to remove it."""
+    """Remove the unfinished work beside a dataset if a killed call published the dataset but did not remove it."""
     shards = unfinished_path(path)
     if _is_finished(path, shards, config, form):
         remove_store(shards)
 
 
 def _is_finished(path: Path, shards: Path, config: CertificationConfig, form: RecordForm) -> bool:
-    """Whether the dataset of this configuration was published, and only its unfinished work not removed yet."""
+    """Tell whether the dataset of this configuration was published and only its unfinished work was not removed."""
     if not (path / MANIFEST).is_file() or not shards.is_dir():
         return False
     if is_empty_store(shards):
@@ -143,7 +143,7 @@ def _is_finished(path: Path, shards: Path, config: CertificationConfig, form: Re
 
 
 def unfinished_path(path: Path) -> Path:
-    """Where the unfinished work for a dataset lies."""
+    """Return the folder of a dataset's unfinished work."""
     return path.with_name(f"{path.name}.shards")
 
 
@@ -162,7 +162,7 @@ def freeze(
 
 @dataclass(slots=True)
 class _Written:
-    """What has been written of one environment: a leaf for each audit row, its policy rows, counts by schema."""
+    """What has been written for one environment: a leaf for each audit row, its policy rows, counts by schema."""
 
     leaves: list[Leaf] = field(default_factory=list)
     policy: list[dict[str, str]] = field(default_factory=list)
@@ -228,7 +228,7 @@ def _audit_rows(
     form: RecordForm,
     factory: EnvironmentFactory,
 ) -> Iterator[dict[str, str]]:
-    """The audit rows, one at a time; what else the dataset needs of them is left in ``written``."""
+    """Give the audit rows one at a time; collect in ``written`` what else the dataset needs of them."""
     for schema in schemas:
         relations: Counter[str] = Counter()
         is_long = config.preset.is_long and not config.preset.is_any
@@ -273,7 +273,7 @@ def _audit_rows(
 def _with_texts(
     episodes: Iterator[CertifiedEpisode], factory: EnvironmentFactory, form: RecordForm, seed: int
 ) -> Iterator[tuple[CertifiedEpisode, StepTexts]]:
-    """Each episode with what is shown of its steps, if that is anything: the environment is asked for many at once."""
+    """Give each episode with the text of its steps, if it has any; the environment is asked for many at once."""
     while some := list(islice(episodes, _AT_ONCE)):
         texts = [NO_TEXTS for _ in some]
         if form.is_text:
@@ -310,7 +310,7 @@ def _all_counts(evidence: Sequence[EvidenceCounts]) -> EvidenceCounts:
 
 
 def _total(numbers: Sequence[int | None]) -> int | None:
-    """The sum; None if one of them is not known."""
+    """Return the sum; None if one of the values is not known."""
     known = [number for number in numbers if number is not None]
     return sum(known) if len(known) == len(numbers) else None
 
@@ -318,7 +318,7 @@ def _total(numbers: Sequence[int | None]) -> int | None:
 def _conformance_counts(
     certified: Sequence[CertifiedSchema],
 ) -> dict[str, dict[str, CheckCounts]]:
-    """What each second opinion compared, by environment and checker."""
+    """Count what each second opinion compared, by environment and checker."""
     totals: dict[str, dict[str, Counter[str]]] = {}
     for schema in certified:
         checkers = totals.setdefault(schema.environment, {})

@@ -1,7 +1,7 @@
-"""Judge whether orders are legal, by the native verifier: its own replay of each, now or as the dataset holds it.
+"""Judge whether orders are legal from the native verifier's replays, made now or stored in the dataset.
 
-Where every reachable context of an episode was replayed, the verdict on any order follows from those replays, which the
-agreement gate repeated. Where they are a sample, the order itself is replayed, once.
+If every reachable context of an episode was replayed, these replays decide about any order; the agreement gate has
+repeated them. If a sample of the contexts was replayed, the order itself is replayed, once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vcrt.replay.shards import factory_of
 
 
 class KnownOrders(Protocol):
-    """An item that knows which of its orders are legal by what was replayed of it."""
+    """An item that knows from its replays which of its orders are legal."""
 
     def is_legal(self, order: Order, /) -> bool:
         """Whether an order of slots is legal."""
@@ -29,10 +29,10 @@ class KnownOrders(Protocol):
 def passes(
     items: Sequence[Item], known: Iterable[KnownOrders], orders: Sequence[Order | None]
 ) -> str:
-    """For each item ``1`` if its order (None: no order at all) is legal, else ``0``.
+    """Give for each item ``1`` if its order is legal, else ``0`` (also for None: no order at all).
 
-    Raises :class:`UnavailableError` if an order must be replayed and its environment is not here,
-    :class:`DatasetError` if that has other versions than it was certified under, and
+    Raises :class:`UnavailableError` if an order must be replayed and its environment is not
+    available, :class:`DatasetError` if the environment's versions are not those of the dataset, and
     :class:`vcrt.errors.VerifierFailure` if its verifier breaks.
     """
     verdicts = [
@@ -49,7 +49,7 @@ def passes(
 
 
 def require_verifiers(dataset: Dataset, environments: Iterable[str]) -> None:
-    """Raise as :func:`passes` would, before anything is opened, for those whose orders must be replayed."""
+    """Raise as :func:`passes` would, before anything is opened, for items that need replays."""
     for name in environments:
         counts = dataset.manifest.counts[name].values()
         if any(one.evidence and one.evidence.complete < one.episodes for one in counts):

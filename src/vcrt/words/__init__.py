@@ -1,1 +1,1 @@
-"""Say what was certified in sentences, cells and lines: for commands, pages and reports alike. Text alone."""
+"""Describe what was certified in sentences, cells and lines, for commands, pages and reports. Pure text."""

@@ -1,7 +1,7 @@
 """Write annotations of tools for people and for other tools: as rows of tables, as lines, and as JSON.
 
-In JSON, each tool is as the Model Context Protocol lists it: its name, ``annotations``, and in ``_meta`` the evidence.
-Pure text. Not covered: how annotations are made (see :mod:`vcrt.calls.annotations`).
+In JSON, each tool has the form of the Model Context Protocol: its name, ``annotations``, and the evidence in
+``_meta``. Pure text. Not covered: how annotations are made (see :mod:`vcrt.calls.annotations`).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _NO_ANSWER = ("diamond", "vacuous")
 
 
 def untried_lines(annotations: Annotations) -> list[str]:
-    """What no context of a pair had, so that neither its condition nor its bound says anything of it."""
+    """Give the cases that no context of a pair had: the pair's condition and bound say nothing about them."""
     lines = [
         f"  {printable(', '.join(pair.tools))}: {_named([one.text for one in pair.untried])}"
         for pair in annotations.pairs
@@ -78,7 +78,7 @@ def untried_lines(annotations: Annotations) -> list[str]:
 
 
 def declared_lines(annotations: Annotations) -> list[str]:
-    """What replay says of the declared hints: a line for each that it contradicts or does not support, and counts."""
+    """Compare the declared hints with replay: a line for each that it contradicts or does not support, and counts."""
     if annotations.undeclared is not None:
         return [f"declared hints were not looked at: {annotations.undeclared}"]
     if not annotations.declared:
@@ -102,7 +102,7 @@ def _declared(hint: DeclaredHint) -> str:
 
 
 def summary_lines(annotations: Annotations) -> list[str]:
-    """What the evidence is, and how often conditions were right where they were not learned."""
+    """Describe the evidence, and how often conditions were right on sources they were not learned on."""
     contexts = sum(sum(pair.verdicts.values()) for pair in annotations.pairs)
     lines = [
         f"{counted(annotations.num_episodes, 'episode')} from {counted(annotations.num_sources, 'source')}: "
@@ -151,7 +151,7 @@ def summary_lines(annotations: Annotations) -> list[str]:
 
 
 def _left_out(ignored: Sequence[str] | None) -> str:
-    """Why no hint is given that nothing changes."""
+    """Say why the hint that a call changes nothing is not given."""
     if ignored is None:
         why = "what the states' bytes leave out is not known; name the environment: --environment"
     else:
@@ -161,7 +161,7 @@ def _left_out(ignored: Sequence[str] | None) -> str:
 
 
 def annotation_document(annotations: Annotations) -> dict[str, Json]:
-    """All of it as JSON."""
+    """Return all annotations as JSON."""
     return {
         "environment": annotations.environment,
         "episodes": annotations.num_episodes,
@@ -223,7 +223,7 @@ def _pair_document(pair: PairEvidence) -> dict[str, Json]:
 
 
 def _tested_document(tested: Tested) -> dict[str, Json]:
-    """What was tested: of the contexts in which a condition held, how many commuted, and how many that covers."""
+    """Describe a condition's test: in how many contexts it held, how many of them commuted, and how many it covers."""
     return {
         "unseen": tested.commuted.to_json(),
         "right": tested.right.to_json(),
@@ -255,7 +255,7 @@ def _place(witness: Witness) -> str:
 
 
 def _again(tool: ToolEvidence) -> str:
-    """What a call did that was made again after it had changed the state; nothing if none was."""
+    """Say what repeated calls did after the first had changed the state; nothing if no call was repeated."""
     again = tool.changed_again
     found = []
     if again.total:
@@ -270,7 +270,7 @@ def _of(proportion: Proportion) -> str:
 
 
 def _percent(units: Proportion) -> str:
-    """The bound; of no units there is none."""
+    """Write the bound in percent; there is none without units."""
     return f"{units.bound:.1%}" if units.total else ""
 
 
@@ -279,7 +279,7 @@ def _number(count: int) -> str:
 
 
 def _bounded(proportion: Proportion, units: Proportion) -> dict[str, Json]:
-    """The cases, the sources that show one, of how many, and the bound of the chance that the next source does."""
+    """Give the cases, how many of the sources show one, and the bound of the chance that the next source does."""
     bound = round(units.bound, 6) if units.total else None
     return {
         **proportion.to_json(),

@@ -1,6 +1,6 @@
 """Say what an episode's certificates mean, in plain words: relations, orders, pairs, exclusions.
 
-Pure text; how it is laid out is the affair of :mod:`vcrt.cli.certificate_view` and :mod:`vcrt_train.report.explorer`.
+Pure text: :mod:`vcrt.cli.certificate_view` and :mod:`vcrt_train.report.explorer` lay it out.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def relation_text(relation: OperationRelation) -> str:
 
 
 def relation_lines(certified: CertifiedEpisode) -> list[str]:
-    """The relations in words, one a line; of many steps, those that commute are only counted."""
+    """Give the relations in words, one on each line; for many steps, pairs that commute are only counted."""
     if certified.exhaustive:
         return [relation_text(relation) for relation in certified.relations]
     required = [relation for relation in certified.relations if relation.kind != "commutes"]
@@ -80,12 +80,12 @@ def relation_lines(certified: CertifiedEpisode) -> list[str]:
 
 
 def order_text(order: Order) -> str:
-    """An order in as few characters as tell it: ``0213``."""
+    """Write an order briefly: ``0213``."""
     return ("" if len(order) <= 10 else "-").join(map(str, order))
 
 
 def order_groups(replays: Sequence[Replay]) -> list[tuple[str, list[Order]]]:
-    """The orders by what became of them, the legal ones first, each group with its title."""
+    """Group the orders by their outcome, legal orders first, each group with its title."""
     legal = set(legal_orders(replays))
     groups: dict[tuple[bool, str], list[Order]] = defaultdict(list)
     for replay in replays:
@@ -98,7 +98,7 @@ def order_groups(replays: Sequence[Replay]) -> list[tuple[str, list[Order]]]:
 
 
 def legal_text(certified: CertifiedEpisode) -> str:
-    """How many of all orders are legal, as far as they are counted; where contexts were sampled, by the relations."""
+    """Say how many orders are legal, as far as they are counted; if contexts were sampled, count by the relations."""
     num_operations, num_legal = certified.episode.num_operations, certified.num_legal
     if num_legal is None:
         return f"the legal orders of {counted(num_operations, 'step')} are too many to count"
@@ -107,7 +107,7 @@ def legal_text(certified: CertifiedEpisode) -> str:
 
 
 def evidence_lines(outcome: CertifiedEpisode | Exclusion, tree: ReplayTree) -> list[str]:
-    """What was replayed of an episode of many steps, and what stands behind the legal orders; in plain words."""
+    """Say what was replayed of an episode of many steps, and what supports its legal orders."""
     accepted = counted(len(tree) - tree.num_refused, "sequence")
     first = f"{accepted} accepted, {tree.num_refused:,} refused at their last step"
     if isinstance(outcome, Exclusion):
@@ -132,7 +132,7 @@ def evidence_lines(outcome: CertifiedEpisode | Exclusion, tree: ReplayTree) -> l
 
 
 def contexts_text(pair: PairContexts) -> str:
-    """In how many contexts a pair was compared, and what was found how often."""
+    """Say in how many contexts a pair was compared, and how often each result was found."""
     contexts = "an unknown number of" if pair.contexts is None else f"{pair.contexts:,}"
     sampled = "" if pair.complete else " (sampled)"
     beside = f", and in {pair.beside:,} beside them" if pair.beside else ""
@@ -141,7 +141,7 @@ def contexts_text(pair: PairContexts) -> str:
 
 
 def contexts_cells(pair: PairContexts) -> tuple[str, str, str]:
-    """The same for a table: of the contexts that legal orders reach, of those beside them, and what was found."""
+    """Give table cells for a pair: contexts that legal orders reach, other contexts, and the results."""
     contexts = "" if pair.contexts is None else f" of {pair.contexts:,}"
     sampled = "" if pair.complete else " (sampled)"
     return f"{pair.replayed:,}{contexts}{sampled}", f"{pair.beside:,}", _verdicts(pair)
@@ -152,7 +152,7 @@ def _verdicts(pair: PairContexts) -> str:
 
 
 def pair_title(pair: tuple[int, int], local: Sequence[Certificate]) -> str:
-    """What the contexts of a pair certify together."""
+    """Say what all contexts of a pair certify together."""
     steps = f"Steps {pair[0]} and {pair[1]}"
     groups = _informative(local)
     if not groups:
@@ -172,12 +172,12 @@ def pair_title(pair: tuple[int, int], local: Sequence[Certificate]) -> str:
 
 
 def commutes(local: Sequence[Certificate]) -> bool:
-    """Whether contexts of a pair certify that it commutes, and none that it does not."""
+    """Tell whether contexts of a pair certify that it commutes, and no context certifies the opposite."""
     return {c.verdict for c in local} - {"vacuous"} == {"diamond"}
 
 
 def explanations(local: Sequence[Certificate]) -> list[str]:
-    """Why, in plain words: one line for each thing that the contexts of a pair certify, and one for vacuous ones."""
+    """Explain each kind of result in the contexts of a pair in one line, and vacuous contexts in one line."""
     lines = []
     for alike in _informative(local):
         others = [c.context for c in alike[1:]]
@@ -192,7 +192,7 @@ def explanations(local: Sequence[Certificate]) -> list[str]:
 def probes_lines(
     pair: tuple[int, int], local: Sequence[Certificate], checks: Sequence[CrossCheck]
 ) -> list[str]:
-    """How many calls stand behind a pair's diamonds, where any were made after both orders of a pair."""
+    """Say how many further calls support a pair's diamonds, if any were made after both orders of a pair."""
     probed = probed_pairs(checks)
     if not probed or not any(certificate.verdict == "diamond" for certificate in local):
         return []

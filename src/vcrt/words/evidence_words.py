@@ -1,4 +1,4 @@
-"""Say what was replayed where that was not every order by itself, from the counts of a manifest."""
+"""Say, from the counts of a manifest, what was replayed when not every order was replayed by itself."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Counts: TypeAlias = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 
 def inner_values(counts: Counts) -> list[Mapping[str, Any]]:
-    """What is counted of each schema or checker of any environment."""
+    """Give the counts of each schema or checker of every environment."""
     return [some for of_environment in counts.values() for some in of_environment.values()]
 
 
 def is_sampled(counts: Counts) -> bool:
-    """Whether some episode's contexts were sampled; ``counts`` are a manifest's."""
+    """Tell whether the contexts of any episode were sampled; ``counts`` come from a manifest."""
     return any(
         "evidence" in schema and schema["evidence"]["complete"] < schema["episodes"]
         for schema in inner_values(counts)
@@ -25,9 +25,9 @@ def is_sampled(counts: Counts) -> bool:
 
 
 def evidence_sentences(counts: Counts) -> list[str]:
-    """What was replayed, where that is not every order by itself; empty for episodes of few steps.
+    """Say what was replayed if not every order was replayed by itself; empty for episodes of few steps.
 
-    ``counts`` are a manifest's, by environment and schema.
+    ``counts`` come from a manifest, by environment and schema.
     """
     schemas = inner_values(counts)
     found = [schema["evidence"] for schema in schemas if "evidence" in schema]

@@ -25,7 +25,7 @@ _ARROWS = {"data flow": ("-.->", "dashed"), "not compared": ("-.->", "dotted")}
 
 
 def edge_reason(edge: Edge) -> str:
-    """Why a step waits for another, in words."""
+    """Say in words why a step waits for another."""
     if edge.flow is not None:
         return (
             f"its argument {edge.flow.argument} is {edge.flow.value!r:.80}, first seen in the output of {edge.first}; "
@@ -77,7 +77,7 @@ def schedule_lines(schedule: Schedule, names: Sequence[str]) -> list[str]:
 
 
 def schedule_document(schedule: Schedule, names: Sequence[str]) -> dict[str, Json]:
-    """The schedule as JSON, each edge with its reason and what it rests on."""
+    """Return the schedule as JSON, each edge with its reason and its evidence."""
     return {
         "calls": list(names),
         "waves": [list(wave) for wave in schedule.waves],
@@ -120,7 +120,7 @@ def as_mermaid(schedule: Schedule, names: Sequence[str]) -> str:
 
 
 def as_dot(schedule: Schedule, names: Sequence[str]) -> str:
-    """A graph in Graphviz's language, the steps of a wave beside each other."""
+    """Write a graph in Graphviz's language, with the steps of a wave beside each other."""
     lines = ["digraph schedule {", "  node [shape=box];"]
     for wave in schedule.waves:
         lines.append("  { rank=same;")
