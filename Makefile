@@ -124,7 +124,7 @@ $(VERL): $(DONE)
 	build/verl/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 hatchling==1.33.0 pytest==9.2.0
 	build/verl/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation torch==2.13.0 verl==0.9.1 \
 	  transferqueue==0.1.11 transformers==5.10.4 tensordict==0.10.0 ray==2.60.0 cachetools==8.0.2 fastapi==0.165.0 \
-	  uvicorn==0.54.0 loky==3.7.0 securesystemslib==1.6.0 tyro==1.0.17 -e .
+	  uvicorn==0.54.0 cloudpickle==3.1.2 securesystemslib==1.6.0 tyro==1.0.17 -e .
 	build/verl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation $(EDITABLE)
 	@touch $@
 

@@ -1,6 +1,6 @@
 """Do work in worker processes, with results in the order of the arguments whatever the number or kind of workers.
 
-Local processes through loky; the workers of a Ray or Dask cluster through joblib.
+Processes of this machine, the backend of the name ``loky``, or the workers of a Ray or Dask cluster, through joblib.
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ from importlib import import_module
 from itertools import islice
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from loky.process_executor import BrokenProcessPool
-
 from vcrt.call_record import TIMEOUT, Doing, recorded_work
 from vcrt.errors import UnavailableError, VcrtError
 from vcrt.printable import counted
-from vcrt.workers import Workers, watched_here
+from vcrt.workers import WorkerDiedError, Workers, watched_here
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -90,7 +88,7 @@ def in_fresh_processes(
                         futures.append(workers.submit(do, piece))
                     yield result
                 continue
-            except BrokenProcessPool as failure:
+            except WorkerDiedError as failure:
                 broken = failure
         # Nobody knows which of those at work died first: each is tried by itself.
         in_hand = dict(unfinished)
@@ -117,7 +115,7 @@ def do_alone(
     with Workers(1, on_wait) as workers:
         try:
             return workers.result(workers.submit(partial(do_piece, function, error), (0, argument)))
-        except BrokenProcessPool as failure:
+        except WorkerDiedError as failure:
             broken = failure
     now = next(iter(workers.ended), before)
     if now is not None and now.overdue_s > 0:
@@ -149,7 +147,7 @@ class KeptProcess:
     def begin(self, function: Callable[[Argument], object], argument: Argument) -> None:
         """Do a piece of work that nobody waits for, before whatever is asked for next."""
         do = partial(do_piece, function, VcrtError)
-        with suppress(BrokenProcessPool):  # whoever asks next finds it
+        with suppress(WorkerDiedError):  # whoever asks next finds it
             self._begun = self._started().submit(do, (0, argument))
 
     @contextmanager
@@ -217,13 +215,11 @@ def kept_now() -> KeptProcesses | None:
     return _KEPT.get()
 
 
-def _died(error: type[VcrtError], place: str, failure: BrokenProcessPool) -> VcrtError:
-    lines = [line for line in str(failure).splitlines() if line.strip()]
-    codes = [line.strip() for line in lines[1:] if "exit codes" in line]
+def _died(error: type[VcrtError], place: str, failure: WorkerDiedError) -> VcrtError:
     return error(
         "a worker process died twice over the same work",
         where=place or None,
-        found=" ".join([*lines[:1], *codes]),
+        found=str(failure),
         remedy="look for a crash or a lack of memory; nothing half-done was kept",
     )
 

@@ -20,7 +20,6 @@ LIGHT = {
         "annotated-types",
         "cloudpickle",
         "docstring-parser",
-        "loky",
         "markdown-it-py",
         "mdurl",
         "numpy",

@@ -39,8 +39,8 @@ NOT_COVERED = [
     "Power is not cut: that data is flushed before it is published is read off the order of the calls, and a disk that "
     "lies about its flushes is not found. SQLite's own order of flushes is SQLite's.",
     "Files outside of a command's output: temporary folders of the system, trackers' logs, model caches.",
-    "The order of calls of worker processes of loky, Ray and Dask: here workers are forks of a warm process, but for a "
-    "few trials with loky's. The report's page is drawn once for all trials, and written in each.",
+    "The order of calls of worker processes, of Ray and of Dask: here workers are forks of a warm process, but for a "
+    "few trials with new ones. The report's page is drawn once for all trials, and written in each.",
     "Lean's worker processes (they write no file of the output), several machines, and network file systems.",
 ]
 #: The larger run, in which commands are killed at random moments.
@@ -70,7 +70,7 @@ def all_faults(known: Sequence[Undisturbed]) -> list[tuple[Undisturbed, Fault, s
         callers = [Fault(kind=kind, at=at, action="kill caller") for at in range(1, count + 1)]
         found += [(train, fault, "forked") for fault in callers]
         if kind == "rename":
-            found += [(train, fault, "loky") for fault in callers]
+            found += [(train, fault, "new") for fault in callers]
     actions = ("kill", "tear", "fail once", "fail from then on", "kill caller")
     return sorted(found, key=lambda some: (actions.index(some[1].action), len(some[0].trial.calls)))
 

@@ -10,16 +10,15 @@ import ctypes
 import hashlib
 import importlib
 import json
-import multiprocessing
 import os
 import pkgutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -38,38 +37,42 @@ _LATER = (
 )
 
 
-class ForkedPool(ProcessPoolExecutor):
-    """Workers that are forks of the warm process: no start of an interpreter for each."""
+class ForkedWorker:
+    """Stands for the process of a worker: a fork of the warm process, without the start of an interpreter."""
 
-    def __init__(
-        self,
-        max_workers: int,
-        *,
-        initializer: Callable[..., object],
-        initargs: Sequence[Any],
-        env: Mapping[str, str],
-        context: object,
-    ) -> None:
-        super().__init__(
-            max_workers,
-            multiprocessing.get_context("fork"),
-            _begin_fork,
-            (env, initializer, initargs),
-        )
+    def __init__(self, connection: int, variables: Mapping[str, str]) -> None:
+        self.pid = os.fork()
+        self._status: int | None = None
+        if self.pid == 0:
+            code = 1
+            try:
+                os.dup2(connection, 0)
+                os.dup2(2, 1)
+                os.environ.update(variables)
+                importlib.import_module("vcrt.workers").serve()
+                code = 0
+            finally:
+                os._exit(code)
 
-    def shutdown(self, wait: bool = True, *, kill_workers: bool = False, **options: Any) -> None:
-        """End the pool; as loky's, it can kill its workers."""
-        if kill_workers:
-            for process in list((self._processes or {}).values()):
-                process.kill()
-        super().shutdown(wait, **options)
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code, when there is one; raises ``TimeoutExpired`` after so many seconds."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while self._status is None:
+            with suppress(ChildProcessError):
+                found, status = os.waitpid(self.pid, os.WNOHANG)
+                if found:
+                    self._status = os.waitstatus_to_exitcode(status)
+                    break
+            if until is not None and time.monotonic() > until:
+                raise subprocess.TimeoutExpired("a worker", timeout or 0.0)
+            time.sleep(0.002)
+        return self._status
 
-
-def _begin_fork(
-    env: Mapping[str, str], initializer: Callable[..., object], initargs: Sequence[Any]
-) -> None:
-    os.environ.update(env)
-    initializer(*initargs)
+    def kill(self) -> None:
+        """End it at once."""
+        if self._status is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
 
 def warm_up() -> None:
@@ -98,9 +101,7 @@ def run(target: Sequence[str], workers: str) -> int:
     """In the fork: the command's exit code."""
     if workers == "forked":
         remember_pages()
-        replace("vcrt.workers", "ProcessPoolExecutor", ForkedPool)
-        for user in ("vcrt.workers", "vcrt.processes"):
-            replace(user, "BrokenProcessPool", BrokenProcessPool)
+        replace("vcrt.workers", "started", ForkedWorker)
     try:
         if target[0] == "call":
             module, _, name = target[1].partition(":")

@@ -17,8 +17,6 @@ from functools import partial
 from threading import Lock
 from typing import Any
 
-from loky.process_executor import BrokenProcessPool
-
 from vcrt.call_record import Doing
 from vcrt.errors import MalformedInputError, UnknownNameError, VerifierFailure
 from vcrt.hashing import Json, json_digest
@@ -26,7 +24,7 @@ from vcrt.limits import MAX_COMPLETE
 from vcrt.processes import do_alone, do_piece
 from vcrt.replay.completions import FirstLook, Judgement, Work, look_again, look_first
 from vcrt.replay.shards import EnvironmentFactory, Kept
-from vcrt.workers import Workers
+from vcrt.workers import WorkerDiedError, Workers
 
 #: The most steps of a completion that is certified, by default: of more, contexts are sampled, and certified orders may
 #: be illegal. A longer one stands for itself.
@@ -132,7 +130,7 @@ class CompletionJudge:
             if key not in self._found:
                 try:
                     future = self._workers[0].submit(look, (number, work))
-                except BrokenProcessPool as broken:  # for whoever waits to find
+                except WorkerDiedError as broken:  # for whoever waits to find
                     future = Future()
                     future.set_exception(broken)
                 self._first[key] = future
@@ -147,7 +145,7 @@ class CompletionJudge:
     ) -> None:
         """Go on at once, in a thread of the workers; whatever is broken is for whoever waits to find."""
         if not done.cancelled() and done.exception() is None:
-            with suppress(BrokenProcessPool):
+            with suppress(WorkerDiedError):
                 self._go_on(key, number, second, done.result())
 
     def _go_on(
@@ -179,7 +177,7 @@ class CompletionJudge:
             self._go_on(key, number, self._second, look)
             self._found[key] = at.result(self._second[key])
             return
-        except BrokenProcessPool:
+        except WorkerDiedError:
             broken = at.ended
         self.end()
         keys = list(self._work)
