@@ -11,14 +11,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from vcrt.errors import MalformedInputError, TooLargeError
 from vcrt.limits import MAX_COUNTED, MAX_OPERATIONS
 from vcrt.orders import Order
 from vcrt.printable import counted
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,8 @@ class PartialOrder:
 
     def legal_moves(self, used: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """``[..., n] -> [..., n]``: the operations that may come next after each set of ``used`` ones."""
+        import numpy as np
+
         waits = np.zeros((self.num_operations, self.num_operations), np.bool_)
         for first, second in self.pairs:
             waits[second, first] = True
@@ -146,6 +150,8 @@ class LinearExtensions:
     def __init__(self, order: PartialOrder) -> None:
         remedy = "estimate the share of legal orders from draws of a uniform policy instead"
         _require_few(order, "their linear extensions", remedy)
+        import numpy as np
+
         start = np.zeros(1, np.uint64), np.ones(1, np.int64)
         self._everything = order.everything
         self._levels = [start, *_levels(order)]
@@ -157,6 +163,8 @@ class LinearExtensions:
         """The order of a rank from 0 on; ranks go by the last operation, then the one before it, and so on."""
         if not 0 <= rank < len(self):
             raise IndexError(rank)
+        import numpy as np
+
         left, backwards = self._everything, list[int]()
         for sets, counts in reversed(self._levels[:-1]):
             for operation in members(left):
@@ -200,6 +208,8 @@ def num_contexts_of_pairs(order: PartialOrder) -> NDArray[np.int64]:
     >>> int(num_contexts_of_pairs(PartialOrder.of(3, [(0, 1)]))[0, 2])
     1
     """
+    import numpy as np
+
     num_operations = order.num_operations
     _require_few(order, "the contexts of a pair")
     # The empty set first; float64 counts exactly up to 2^53.
@@ -223,6 +233,8 @@ def _require_few(order: PartialOrder, what: str, remedy: str | None = None) -> N
 
 def _levels(order: PartialOrder) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.int64]]]:
     """For each size from 1 to n, the down-sets of that size and how many legal prefixes end in each."""
+    import numpy as np
+
     sets, counts = np.zeros(1, np.uint64), np.ones(1, np.int64)
     for _ in range(order.num_operations):
         grown, ways = [], []

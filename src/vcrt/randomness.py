@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
+
 
 T = TypeVar("T")
 
@@ -19,6 +21,8 @@ def derive_seed(seed: int, *names: str | int) -> int:
 
 def generator(seed: int, *names: str | int) -> np.random.Generator:
     """A NumPy generator (PCG64) for one named purpose, independent of every other name."""
+    import numpy as np
+
     return np.random.Generator(np.random.PCG64(derive_seed(seed, *names)))
 
 

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from vcrt.certificates.certificates import Certificate, UncertifiedError, Verdict, path_after
 from vcrt.certificates.lattice import Lattice
@@ -23,6 +22,9 @@ from vcrt.certificates.long_episodes import certified_order, expected_representa
 from vcrt.certificates.replay_tree import Reached, ReplayTree
 from vcrt.orders import Order
 from vcrt.partial_orders import members
+
+if TYPE_CHECKING:
+    import numpy as np
 
 #: In how many contexts that begin legal orders each pair is compared, and in how many that begin accepted ones, if
 #: there are as many. What finds the relations, and what other pairs are compared in, comes on top.

@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import combinations, permutations
-from typing import TypeVar
-
-import numpy as np
+from typing import TYPE_CHECKING, TypeVar
 
 from vcrt.environments.conformance_checks import (
     CHECKS,
@@ -34,6 +32,9 @@ from vcrt.limits import MAX_EXHAUSTIVE
 from vcrt.orders import Order
 from vcrt.printable import counted
 from vcrt.randomness import generator
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Result = TypeVar("Result")
 #: Random orders in the sample of sequences; and up to how many operations each is moved behind each later one.

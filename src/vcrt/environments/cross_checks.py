@@ -7,13 +7,15 @@ where the legal ones wander off from the reference order. So most are legal, and
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from vcrt.environments.contract import Environment, Episode, Replay, ReplayRequest
 from vcrt.limits import MAX_EXHAUSTIVE
 from vcrt.orders import Order, all_orders
 from vcrt.randomness import generator
+
+if TYPE_CHECKING:
+    import numpy as np
 
 #: How many legal orders wander, and how many moves each of them tries.
 _WANDERERS, _MOVES = 4, 4

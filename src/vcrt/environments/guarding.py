@@ -9,12 +9,11 @@ covered: whether answers are right or stable (see :mod:`vcrt.environments.confor
 from __future__ import annotations
 
 import os
+import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
-
-import numpy as np
 
 from vcrt.call_record import TIMEOUT, current_record
 from vcrt.environments.contract import (
@@ -389,7 +388,7 @@ class _Guard:
     def solved(self, task: Json, state: Any) -> bool:
         call = "question whether it is solved"
         answer = self.call(self._episode, call, self._own["solved"], task, state)
-        if not isinstance(answer, (bool, np.bool_)):
+        if not isinstance(answer, (bool, getattr(sys.modules.get("numpy"), "bool_", bool))):
             found = repr(answer)[:120]
             raise _unfit(
                 "neither yes nor no",

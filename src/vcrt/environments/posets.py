@@ -10,14 +10,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, permutations
-from typing import TypeAlias, TypeVar
-
-import numpy as np
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from vcrt.environments.contract import AntiDiamonds, RelationKind, Schema
 from vcrt.errors import MalformedInputError
 from vcrt.orders import Order, linear_extensions, transitive_closure, transitive_reduction
 from vcrt.partial_orders import PartialOrder
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Step = TypeVar("Step")
 Pair: TypeAlias = tuple[int, int]

@@ -11,15 +11,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from vcrt.environments.contract import Environment, Episode, ReplayRequest, StepEnvironment
 from vcrt.environments.registry import load_environment
 from vcrt.environments.written import UnreadableCompletion, WrittenStep, WrittenSteps, WrittenTrace
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, sha256_hex
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _ASK = "Write every step once, one a line, in an order in which all of them work and end as they should."
 

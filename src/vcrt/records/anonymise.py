@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from vcrt.certificates.certificates import OperationRelation
 from vcrt.certificates.episodes import CertifiedEpisode
@@ -27,6 +26,9 @@ from vcrt.randomness import generator
 from vcrt.records.policy_view import PointerRelation, PolicyRecord
 from vcrt.records.record_form import PLAIN_FORM, RecordForm, View
 from vcrt.records.supervision import PosetRecord, SupervisedRecord
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True, slots=True)

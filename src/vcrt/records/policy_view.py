@@ -12,9 +12,8 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, cast
 
-import numpy as np
 from pydantic import Field, ValidationError
 from pydantic import Strict as StrictOf
 
@@ -25,6 +24,9 @@ from vcrt.hashing import Json
 from vcrt.limits import MAX_ENUMERATED, MAX_OPERATIONS
 from vcrt.partial_orders import PartialOrder
 from vcrt.printable import counted
+
+if TYPE_CHECKING:
+    import numpy as np
 
 #: Pointers that records of up to four operations draw from.
 POINTER_POOL = 8

@@ -7,9 +7,8 @@ is certified, rewarded or credited.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-import numpy as np
 from pydantic import ConfigDict, Field, model_validator
 
 from vcrt.certificates.certificates import OperationRelation, directed
@@ -25,6 +24,9 @@ from vcrt.records.policy_view import (
     RelationType,
     pointer_pool,
 )
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Relations: TypeAlias = Literal["all", "reduced"]
 Commutations: TypeAlias = Literal["shown", "omitted"]

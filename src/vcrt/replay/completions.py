@@ -14,9 +14,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import factorial
-from typing import TypeAlias
-
-import numpy as np
+from typing import TYPE_CHECKING, TypeAlias
 
 from vcrt.certificates.episodes import ANY_PRESET, Exclusion, certify_episode
 from vcrt.environments.contract import Episode, Versions
@@ -42,6 +40,9 @@ from vcrt.replay.shards import (
     replayed,
     unchanged,
 )
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,6 @@ from functools import lru_cache
 from types import MemberDescriptorType
 from typing import Any, TypeVar
 
-import numpy as np
-
 from vcrt.environments.fixed_sources import CountedRandom, FixedClock
 
 Value = TypeVar("Value")
@@ -83,7 +81,7 @@ def _copied(value: Any, memo: dict[int, Any], by_attributes: bool) -> Any:
         # Its own copy is itself, with attributes that may change.
         made = memo[id(value)] = Decimal.__new__(kind, value)
         _copy_attributes(value, made, memo, by_attributes)
-    elif kind is np.ndarray and not value.dtype.hasobject:
+    elif kind is array_class() and not value.dtype.hasobject:
         # numpy's own copy may be written to, whatever the original says.
         made = memo[id(value)] = value.copy(order="K")
         made.flags.writeable = value.flags.writeable
@@ -104,6 +102,11 @@ def _copy_attributes(value: Any, made: Any, memo: dict[int, Any], by_attributes:
     if hasattr(value, "__dict__"):
         attributes = _copied(value.__dict__, memo, by_attributes)
         object.__setattr__(made, "__dict__", attributes)
+
+
+def array_class() -> Any:
+    """NumPy's arrays; None where nothing has loaded NumPy, so that no value is one."""
+    return getattr(sys.modules.get("numpy"), "ndarray", None)
 
 
 @lru_cache(maxsize=1024)

@@ -24,10 +24,8 @@ from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodTyp
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID, SafeUUID
 
-import numpy as np
-
 from vcrt.environments.states.code_identity import is_found, name_of
-from vcrt.environments.states.object_copies import own_slots
+from vcrt.environments.states.object_copies import array_class, own_slots
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json
 
@@ -38,6 +36,8 @@ LONG = 1 << 4096
 #: How one comes to a value: from where, by what kind of step, and which.
 Place: TypeAlias = "tuple[Place, str, Any] | None"
 _Write: TypeAlias = "Callable[[StateWriter, Any, Place], Json]"
+#: A class or several, how the forms of their values are tagged and written, and whether the values can change.
+Row: TypeAlias = "tuple[Any, str | None, _Write, bool]"
 #: What shows a mapping, and its changes.
 _VIEWS: tuple[type, ...] = (MappingProxyType, type({}.keys()), type({}.values()), type({}.items()))
 _NAN = struct.pack(">d", float("nan"))
@@ -145,70 +145,6 @@ def _random(writer: StateWriter, value: random.Random, where: Place) -> Json:
     return repr(random.Random.getstate(value))
 
 
-def _random_state(writer: StateWriter, value: np.random.RandomState, where: Place) -> Json:
-    state: Any = value.get_state(legacy=False)
-    bits = writer.form(value._bit_generator, (where, ".{}", "_bit_generator"))
-    return [repr(state["has_gauss"]), repr(state["gauss"]), bits]
-
-
-def _bits(writer: StateWriter, value: np.random.BitGenerator, where: Place) -> Json:
-    seeds: Any = value.seed_seq
-    spawned = writer.form(seeds, (where, ".{}", "seed_seq"))
-    return [type(value).__name__, repr(value.state), spawned]
-
-
-def _array(writer: StateWriter, value: np.ndarray[Any, Any], where: Place) -> Json:
-    """An array of numbers by its elements, one of objects by their forms."""
-    flags = _memory(writer, value, where)
-    if value.dtype.hasobject:
-        elements = value.ravel().tolist()
-        writer.kept.append(elements)
-        parts: Json = [writer.form(v, (where, ".flat[{!r}]", i)) for i, v in enumerate(elements)]
-        return {"numpy.ndarray": [[str(value.dtype), list(value.shape)], parts, *flags]}
-    return {"array": [str(value.dtype), list(value.shape), _elements(value), *flags]}
-
-
-def _memory(writer: StateWriter, value: np.ndarray[Any, Any], where: Place) -> list[Json]:
-    """How an array lies in its memory, where that is not as usual.
-
-    One whose memory another in the state has too, or something that is no array, is refused: copies part them.
-    """
-    owner: Any = value
-    while isinstance(owner.base, np.ndarray):
-        owner = owner.base
-    foreign = owner.base if isinstance(owner, np.ndarray) else owner
-    if foreign is not None and (not isinstance(foreign, bytes) or value.flags.writeable):
-        raise without_form(
-            value, where, f"an array in the memory of a {type(foreign).__qualname__}"
-        )
-    if writer.owners.setdefault(id(owner), value) is not value:
-        raise without_form(value, where, "an array that shares its memory with another")
-    writer.kept.append(owner)
-    flags: list[Json] = [] if value.flags.writeable else ["read-only"]
-    if value.ndim > 1 and not value.flags.c_contiguous:
-        flags.append("F" if value.flags.f_contiguous else list(value.strides))
-    if value.dtype.metadata:
-        flags.append(repr(dict(value.dtype.metadata)))
-    return flags
-
-
-def _elements(value: Any) -> str:
-    """The elements of an array, or a scalar, exactly: numbers that are none by their bytes."""
-    if value.dtype.kind in "fc" and bool(np.isnan(value).any()) and value.dtype.char not in "gG":
-        return f"bytes {np.asarray(value).tobytes().hex()}"
-    return repr(value.tolist())
-
-
-def _dtype(writer: StateWriter, value: np.dtype[Any], where: Place) -> Json:
-    return {"numpy.dtype": [repr(value), repr(dict(value.metadata or {}))]}
-
-
-def _scalar(writer: StateWriter, value: np.generic, where: Place) -> Json:
-    if isinstance(value, np.void) and (value.base is not None or value.dtype.hasobject):
-        raise without_form(value, where, "an element of a structured array")
-    return {"array": [str(value.dtype), list(np.shape(value)), _elements(value)]}
-
-
 def _stream(writer: StateWriter, value: StringIO | BytesIO, where: Place) -> Json:
     state: Any = () if value.closed else value.__getstate__()
     return "closed" if value.closed else [repr(each) for each in state[:-1]]
@@ -267,7 +203,11 @@ def rebuilt(writer: StateWriter, value: Any, where: Place) -> Json:
     writer.kept.append(reduced)
     parts: list[Any] = [*reduced, None, None, None]
     make, arguments, state, items, pairs = parts[:5]
-    memory = [_memory(writer, value, where)] if isinstance(value, np.ndarray) else []
+    memory: list[Json] = []
+    if (arrays := array_class()) and isinstance(value, arrays):
+        from vcrt.environments.states.numpy_forms import memory_of
+
+        memory = [memory_of(writer, value, where)]
     return {
         **({"memory": memory} if memory else {}),
         "made": writer.form(make, where),
@@ -283,11 +223,11 @@ def rebuilt(writer: StateWriter, value: Any, where: Place) -> Json:
 
 
 #: The tag of forms that say themselves of which class the value is, derived or not.
-_WHOLE = ""
+WHOLE = ""
 #: The classes, the narrower ones first, how the forms of their values are tagged and written, and whether the values
 #: can change or have attributes.
-_BASES: tuple[tuple[Any, str | None, _Write, bool], ...] = (
-    (Enum, _WHOLE, _enum, False),
+_BASES: tuple[Row, ...] = (
+    (Enum, WHOLE, _enum, False),
     (str, None, lambda _, value, at: str.__str__(value), False),
     (int, "int", _whole, False),
     (float, "float", lambda _, value, at: _float_text(value), False),
@@ -320,37 +260,37 @@ _BASES: tuple[tuple[Any, str | None, _Write, bool], ...] = (
         lambda to, value, at: to.members(frozenset.__iter__(value), at),
         False,
     ),
-    *((kind, _WHOLE, _view, False) for kind in _VIEWS),
+    *((kind, WHOLE, _view, False) for kind in _VIEWS),
     (random.Random, "random", _random, True),
-    (
-        np.random.Generator,
-        "random",
-        lambda to, value, at: to.form(value.bit_generator, (at, ".{}", "bit_generator")),
-        True,
-    ),
-    (np.random.RandomState, "random", _random_state, True),
-    (np.random.BitGenerator, "bits", _bits, True),
-    (np.random.SeedSequence, "seeds", lambda _, value, at: repr(value.state), True),
-    (np.dtype, _WHOLE, _dtype, False),
-    (np.generic, _WHOLE, _scalar, False),
     (StringIO, name_of(StringIO), _stream, True),
     (BytesIO, name_of(BytesIO), _stream, True),
-    ((MethodType, BuiltinFunctionType), _WHOLE, _method, False),
-    (FunctionType, _WHOLE, lambda to, value, at: to.function(value, at), False),
-    (type, _WHOLE, _type, False),
-    (Logger, _WHOLE, _logger, False),
-    ((ModuleType, BaseException), _WHOLE, _refused, False),
+    ((MethodType, BuiltinFunctionType), WHOLE, _method, False),
+    (FunctionType, WHOLE, lambda to, value, at: to.function(value, at), False),
+    (type, WHOLE, _type, False),
+    (Logger, WHOLE, _logger, False),
+    ((ModuleType, BaseException), WHOLE, _refused, False),
 )
+
+
+def _all_bases() -> tuple[Row, ...]:
+    """Those of NumPy among them once something has loaded it: no class derives from them before."""
+    if array_class() is None:
+        return _BASES
+    from vcrt.environments.states.numpy_forms import ROWS
+
+    return _BASES + ROWS
 
 
 @lru_cache(maxsize=4096)
 def writing(kind: Any) -> tuple[str | None, _Write, Any, bool]:
     """How the forms of a class's values are tagged and written, of which class it derives, and if they can change."""
-    if kind is np.ndarray:
-        return None, _array, kind, True
-    for bases, tag, write, can_change in _BASES:
+    if kind is array_class():
+        from vcrt.environments.states.numpy_forms import array_form
+
+        return None, array_form, kind, True
+    for bases, tag, write, can_change in _all_bases():
         if issubclass(kind, bases):
-            if tag == _WHOLE or kind is bases:
+            if tag == WHOLE or kind is bases:
                 return tag, write, kind, can_change
             if _is_of_c(kind, bases):
                 return None, rebuilt, object, True

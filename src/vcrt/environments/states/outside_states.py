@@ -45,10 +45,9 @@ from operator import is_
 from types import BuiltinFunctionType, FunctionType, GeneratorType, ModuleType
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from vcrt.environments.contract import Operation, Transition
 from vcrt.environments.states.code_identity import MADE_BY_C, is_fixed
+from vcrt.environments.states.object_copies import array_class
 from vcrt.environments.states.object_forms import can_change
 from vcrt.environments.states.object_states import StateWriter
 from vcrt.environments.states.reachable_names import (
@@ -310,7 +309,9 @@ def _of_the_process(named: Collection[str]) -> dict[Any, object]:
     if "random" in named:
         found["the numbers of module random"] = random.getstate()
     if "numpy" in named:
-        numbers: Any = np.random.mtrand._rand
+        from numpy.random import mtrand
+
+        numbers: Any = mtrand._rand
         drawn = numbers.get_state(legacy=False)
         key, place = drawn["state"]["key"].tobytes(), drawn["state"]["pos"]
         found["the numbers of numpy.random"] = key, place, drawn["has_gauss"], drawn["gauss"]
@@ -542,7 +543,7 @@ class _Reader(StateWriter):
         """The form of a value, whatever it is."""
         if isinstance(value, bytes | bytearray):
             self.bytes += len(value)
-        elif isinstance(value, np.ndarray):
+        elif (arrays := array_class()) and isinstance(value, arrays):
             self._count(value.size / 20)
         for kind in _CONTAINERS:
             if isinstance(value, kind):
