@@ -15,7 +15,6 @@ from anonymity_support import (
     with_anti,
     with_pointers,
 )
-from vcrt.randomness import generator
 from vcrt.records.policy_view import render
 from vcrt_research.anonymity import views
 from vcrt_research.anonymity.auc import cross_validated_auc
@@ -24,6 +23,7 @@ from vcrt_research.anonymity.probe import WORD_PENALTY, probe_records
 from vcrt_research.anonymity.tasks import CONTROLS, TARGETS, make_task
 from vcrt_research.anonymity.views import WORD_VIEWS, word_features
 from vcrt_train.policy.backbone import load_backbone
+from vcrt_train.randomness import generator
 
 #: The level of one of 22 simultaneous intervals.
 LEVEL = 1 - 0.05 / 22

@@ -29,12 +29,12 @@ from vcrt.environments.contract import (
     Versions,
 )
 from vcrt.hashing import canonical_json, sha256_hex
-from vcrt.randomness import generator
 from vcrt.records.anonymise import anonymise
 from vcrt.records.dataset import Dataset, policy_row
 from vcrt.records.manifest import policy_name
 from vcrt.records.rows import write_rows
 from vcrt_research.anonymity.files import file_findings
+from vcrt_train.randomness import generator
 
 words = st.text(min_size=1, max_size=8)
 json_values = st.recursive(

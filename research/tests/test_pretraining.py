@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import torch
 
-from vcrt.randomness import generator
 from vcrt.records.policy_view import ANSWER, POINTER_TOKENS, RELATION_TOKENS
 from vcrt_research.backbone_card import one_anti_diamond_record
 from vcrt_research.pretraining import pretrain
@@ -20,6 +19,7 @@ from vcrt_research.pretraining_data import (
 )
 from vcrt_train.policy.backbone import load_backbone_directory
 from vcrt_train.policy.tokenizer import QUESTION
+from vcrt_train.randomness import generator
 
 SERIALISATIONS = ("sorted", "shuffled")
 

@@ -10,7 +10,6 @@ from sklearn.metrics import roc_auc_score
 
 from vcrt.environments.contract import Footprint
 from vcrt.orders import all_orders
-from vcrt.randomness import generator
 from vcrt_research.relation_predictors import (
     by_answers,
     by_footprints,
@@ -25,6 +24,7 @@ from vcrt_research.relation_scores import (
     relation_scores,
     weighted_auroc,
 )
+from vcrt_train.randomness import generator
 
 
 def pair(number, forward, *, episode="e", first=0, second=1):

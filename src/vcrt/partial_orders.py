@@ -1,8 +1,8 @@
 """Count in strict partial orders of up to 64 operations: legal moves, legal prefixes, linear extensions.
 
 A set of operations is a bit mask. Nothing here enumerates orders one by one unless it says so; counts are exact and by
-dynamic programming over down-sets (sets that hold every predecessor of their members). Pure NumPy. Not covered: what
-the operations are, and how their relations were certified.
+dynamic programming over down-sets (sets that hold every predecessor of their members). Not covered: what the operations
+are, and how their relations were certified.
 """
 
 from __future__ import annotations
@@ -11,16 +11,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from itertools import combinations
+from math import comb, prod
+from operator import or_
 
 from vcrt.errors import MalformedInputError, TooLargeError
 from vcrt.limits import MAX_COUNTED, MAX_OPERATIONS
 from vcrt.orders import Order
 from vcrt.printable import counted
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -89,6 +87,14 @@ class PartialOrder:
         numbers = range(self.num_operations)
         return tuple((a, b) for a in numbers for b in numbers if self.predecessors[b] >> a & 1)
 
+    @cached_property
+    def related(self) -> tuple[int, ...]:
+        """For each operation, the set of those that must stand before or behind it."""
+        behind = [0] * self.num_operations
+        for before, after in self.pairs:
+            behind[before] |= 1 << after
+        return tuple(map(or_, self.predecessors, behind))
+
     def moves(self, done: int) -> list[int]:
         """The operations that may come next when those of ``done`` have run, ascending."""
         return [
@@ -96,16 +102,6 @@ class PartialOrder:
             for operation, before in enumerate(self.predecessors)
             if not done >> operation & 1 and not before & ~done
         ]
-
-    def legal_moves(self, used: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """``[..., n] -> [..., n]``: the operations that may come next after each set of ``used`` ones."""
-        import numpy as np
-
-        waits = np.zeros((self.num_operations, self.num_operations), np.bool_)
-        for first, second in self.pairs:
-            waits[second, first] = True
-        blocked = (waits & ~used[..., None, :]).any(-1)
-        return np.asarray(~used & ~blocked)
 
     def allows(self, order: Sequence[int]) -> bool:
         """Whether ``order``, whole or a prefix of one, keeps every pair."""
@@ -132,51 +128,62 @@ def members(operations: int) -> Iterator[int]:
 def num_linear_extensions(order: PartialOrder) -> int:
     """How many orders keep every pair: exact, up to ``MAX_COUNTED`` operations; raises :class:`TooLargeError` beyond.
 
-    The work is the number of down-sets times ``n``, at most ``n 2^n`` without any pair.
-
     >>> num_linear_extensions(PartialOrder.of(16, [(0, 1)]))
     10461394944000
     """
-    return len(LinearExtensions(order))
+    remedy = "estimate the share of legal orders from draws of a uniform policy instead"
+    _require_few(order, "their linear extensions", remedy)
+    related, known = order.related, dict[int, int]()
+
+    def extensions(among: int) -> int:
+        if among not in known:
+            known[among] = counted_anew(among)
+        return known[among]
+
+    def counted_anew(among: int) -> int:
+        # Parts without a pair between them run in any succession of their operations.
+        parts = _components(related, among)
+        if len(parts) > 1:
+            left, ways = among.bit_count(), 1
+            for part in parts:
+                ways *= comb(left, part.bit_count()) * extensions(part)
+                left -= part.bit_count()
+            return ways
+        # Parts between which every operation is related to every other run one after another.
+        beside = [among & ~(each | 1 << operation) for operation, each in enumerate(related)]
+        parts = _components(beside, among)
+        if len(parts) > 1:
+            return prod(map(extensions, parts))
+        ready = [o for o in members(among) if not order.predecessors[o] & among]
+        return sum(extensions(among & ~(1 << first)) for first in ready)
+
+    known |= {1 << operation: 1 for operation in range(order.num_operations)}
+    return extensions(order.everything)
 
 
-class LinearExtensions:
-    """All orders that keep every pair, by rank and without listing them; limits as :func:`num_linear_extensions`.
+def _components(beside: Sequence[int], among: int) -> list[int]:
+    """The connected parts of a graph among some operations, where ``beside`` has the neighbours of each."""
+    found = []
+    while among:
+        part, new = 0, among & -among
+        while new:
+            part |= new
+            new = union(beside[operation] for operation in members(new)) & among & ~part
+        found.append(part)
+        among &= ~part
+    return found
 
-    >>> [LinearExtensions(PartialOrder.of(3, [(0, 1)]))[rank] for rank in range(3)]
-    [(2, 0, 1), (0, 2, 1), (0, 1, 2)]
+
+def union(sets: Iterable[int]) -> int:
+    """The operations of any of the sets.
+
+    >>> union([1, 4])
+    5
     """
-
-    def __init__(self, order: PartialOrder) -> None:
-        remedy = "estimate the share of legal orders from draws of a uniform policy instead"
-        _require_few(order, "their linear extensions", remedy)
-        import numpy as np
-
-        start = np.zeros(1, np.uint64), np.ones(1, np.int64)
-        self._everything = order.everything
-        self._levels = [start, *_levels(order)]
-
-    def __len__(self) -> int:
-        return int(self._levels[-1][1][0])
-
-    def __getitem__(self, rank: int) -> Order:
-        """The order of a rank from 0 on; ranks go by the last operation, then the one before it, and so on."""
-        if not 0 <= rank < len(self):
-            raise IndexError(rank)
-        import numpy as np
-
-        left, backwards = self._everything, list[int]()
-        for sets, counts in reversed(self._levels[:-1]):
-            for operation in members(left):
-                before = left & ~(1 << operation)
-                place = int(np.searchsorted(sets, np.uint64(before)))
-                ways = int(counts[place]) if place < len(sets) and sets[place] == before else 0
-                if rank < ways:
-                    break
-                rank -= ways
-            backwards.append(operation)
-            left = before
-        return tuple(reversed(backwards))
+    found = 0
+    for each in sets:
+        found |= each
+    return found
 
 
 def linear_extensions_up_to(order: PartialOrder, limit: int) -> list[Order] | None:
@@ -200,25 +207,41 @@ def linear_extensions_up_to(order: PartialOrder, limit: int) -> list[Order] | No
     return found
 
 
-def num_contexts_of_pairs(order: PartialOrder) -> NDArray[np.int64]:
-    """``[n, n]``: how many down-sets hold neither of two operations; limits as :func:`num_linear_extensions`.
+def num_contexts_of_pairs(order: PartialOrder) -> dict[tuple[int, int], int]:
+    """For each pair in ascending order, how many down-sets hold neither; limits as :func:`num_linear_extensions`.
 
-    They are the contexts in which a pair can be compared. On the diagonal: those without that operation.
+    They are the contexts in which a pair can be compared.
 
-    >>> int(num_contexts_of_pairs(PartialOrder.of(3, [(0, 1)]))[0, 2])
-    1
+    >>> num_contexts_of_pairs(PartialOrder.of(3, [(0, 1)]))
+    {(0, 1): 2, (0, 2): 1, (1, 2): 2}
     """
-    import numpy as np
-
-    num_operations = order.num_operations
     _require_few(order, "the contexts of a pair")
-    # The empty set first; float64 counts exactly up to 2^53.
-    counts = np.ones((num_operations, num_operations))
-    bits = np.uint64(1) << np.arange(num_operations, dtype=np.uint64)
-    for sets, _ in _levels(order):
-        missing = ((sets[:, None] & bits) == 0).astype(np.float64)
-        counts += missing.T @ missing
-    return counts.astype(np.int64)
+    related = order.related
+    # What holds neither of two operations holds nothing that stands behind one of them.
+    without = [
+        order.everything & ~(1 << one | union(1 << b for a, b in order.pairs if a == one))
+        for one in range(order.num_operations)
+    ]
+    known: dict[int, int] = {}
+
+    def num_down_sets(among: int) -> int:
+        if among not in known:
+            parts = _components(related, among)
+            if len(parts) > 1:
+                known[among] = prod(map(num_down_sets, parts))
+            elif among & (among - 1):
+                # Those without the operation that most others are related to, and those with it.
+                one = max(members(among), key=lambda each: (related[each] & among).bit_count())
+                behind = among & without[one]
+                known[among] = num_down_sets(behind) + num_down_sets(
+                    among & ~(1 << one | order.predecessors[one])
+                )
+            else:
+                known[among] = 2 if among else 1
+        return known[among]
+
+    pairs = combinations(range(order.num_operations), 2)
+    return {(one, other): num_down_sets(without[one] & without[other]) for one, other in pairs}
 
 
 def _require_few(order: PartialOrder, what: str, remedy: str | None = None) -> None:
@@ -229,24 +252,6 @@ def _require_few(order: PartialOrder, what: str, remedy: str | None = None) -> N
             expected=f"at most {MAX_COUNTED}",
             remedy=remedy,
         )
-
-
-def _levels(order: PartialOrder) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.int64]]]:
-    """For each size from 1 to n, the down-sets of that size and how many legal prefixes end in each."""
-    import numpy as np
-
-    sets, counts = np.zeros(1, np.uint64), np.ones(1, np.int64)
-    for _ in range(order.num_operations):
-        grown, ways = [], []
-        for operation, before in enumerate(order.predecessors):
-            bit, needed = np.uint64(1 << operation), np.uint64(before)
-            may = ((sets & bit) == 0) & ((sets & needed) == needed)
-            grown.append(sets[may] | bit)
-            ways.append(counts[may])
-        sets, places = np.unique(np.concatenate(grown), return_inverse=True)
-        counts = np.zeros(len(sets), np.int64)
-        np.add.at(counts, places, np.concatenate(ways))
-        yield sets, counts
 
 
 @lru_cache(maxsize=4096)

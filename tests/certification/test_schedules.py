@@ -88,7 +88,7 @@ class Rare(Cells):
     """Marks, and a last step that gives something else in a few contexts far from the reference order."""
 
     def __init__(self, seed):
-        drawn = generator(seed, "rare").permutation(11).tolist()
+        drawn = generator(seed, "rare").permutation(11)
         self.wanted, self.barred = set(drawn[:2]), set(drawn[2:6])
 
     def initial_state(self, episode):

@@ -16,20 +16,13 @@ from vcrt.plugins import COMMANDS, ENVIRONMENTS, FOLDERS, LIFTERS
 
 #: What it may bring, by the names of distributions, pip's own and what the direct dependencies need included.
 LIGHT = {
-    *(
-        "annotated-types",
-        "cloudpickle",
-        "docstring-parser",
-        "markdown-it-py",
-        "mdurl",
-        "numpy",
-    ),
+    *("annotated-types", "cloudpickle", "docstring-parser", "markdown-it-py", "mdurl"),
     *("packaging", "pip", "psutil", "pydantic", "pydantic-core", "pygments", "rich"),
     *("securesystemslib", "setuptools", "typeguard", "typing-extensions", "typing-inspection"),
     *("tyro", "vcrt", "wheel"),
 }
 #: The largest installation, in millions of bytes, pip and setuptools left out.
-MAX_MEGABYTES = 110
+MAX_MEGABYTES = 45
 
 
 @pytest.fixture(scope="module")

@@ -206,7 +206,7 @@ def test_four_stated_operations_are_shown_as_ever():
     stated = RelationRecord(
         operations=tuple("abcd"), relations=(OperationRelation(0, 1, "precedes"),)
     )
-    golden = generator(3, "decide", "pointers").permutation(8)[:4].tolist()
+    golden = generator(3, "decide", "pointers").permutation(8)[:4]
     for known in (None, 8, 64):
         shown = with_pointers(stated, 3, known)
         assert [shown.record.pointers[slot] for slot in shown.slot_of_operation] == golden

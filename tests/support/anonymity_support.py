@@ -10,7 +10,6 @@ from vcrt.certificates.episodes import CertifiedEpisode
 from vcrt.certificates.replay_tree import EpisodeReplays, ReplayTree
 from vcrt.environments.contract import Episode, Operation, Provenance, Versions
 from vcrt.orders import all_orders
-from vcrt.randomness import generator
 from vcrt.records.anonymise import anonymise
 from vcrt.records.dataset import policy_row
 from vcrt.records.policy_view import PointerRelation, PolicyRecord
@@ -20,6 +19,7 @@ from vcrt_research.anonymity.material import ProbedRecord
 from vcrt_research.anonymity.probe import penalty
 from vcrt_research.anonymity.tasks import make_task
 from vcrt_research.anonymity.views import row_order_features, word_features
+from vcrt_train.randomness import generator
 
 VERSIONS = Versions(environment="made", adapter="1", canonicalizer="1", verifier="made 1")
 KINDS = ("precedes", "conflicts")

@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 
 import numpy as np
 
-from vcrt.randomness import generator
 from vcrt.records.manifest import CheckCounts, FileEntry, Manifest, SchemaCounts
+from vcrt_train.randomness import generator
 from vcrt_train.report.contents import FoldScore, ReportContents, RunReport
 from vcrt_train.report.curve_figures import LOG_MARGIN, known_quantities
 

@@ -40,7 +40,7 @@ class ToyEnvironment(StepEnvironment):
         self.schema(schema)
         rng = generator(seed, "toy", schema)
         names = [f"v{i}" for i in rng.permutation(100)[:4]]
-        values = [int(v) for v in rng.integers(0, 1000, 4)]
+        values = [rng.integers(0, 1000) for _ in range(4)]
         ops = [{"needs": [], "writes": n, "value": v} for n, v in zip(names, values, strict=True)]
         first, second = sorted(int(i) for i in rng.permutation(4)[:2])
         if schema == "needs":

@@ -7,10 +7,10 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from vcrt.orders import all_orders
-from vcrt.randomness import generator
 from vcrt.records.policy_view import PointerRelation, PolicyRecord
 from vcrt.records.supervision import SupervisedRecord
 from vcrt_train.policy.tokenizer import embedded_tokenizer, encode_record
+from vcrt_train.randomness import generator
 from vcrt_train.training.update import update
 
 # Models this small gain nothing from threads, and threads that wait for a busy core cost a factor of 30.

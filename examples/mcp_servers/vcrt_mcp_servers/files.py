@@ -6,10 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numpy as np
-
 from vcrt.environments.mcp import McpEnvironment
 from vcrt.hashing import Json
+from vcrt.randomness import Generator
 from vcrt_mcp_servers.sampling import SampledServer, one_of, schemas
 
 
@@ -97,7 +96,7 @@ class Files(FilesServer, SampledServer):
         "mixed": (*READS, *("write_file", "edit_file", "create_directory", "move_file") * 2),
     }
 
-    def beginning(self, draw: np.random.Generator) -> Json:
+    def beginning(self, draw: Generator) -> Json:
         """Some files with a few words, and folders."""
         files = {
             f"{folder}/{name}".lstrip("/"): f"{one_of(draw, WORDS)}\n{one_of(draw, WORDS)}\n"
@@ -107,7 +106,7 @@ class Files(FilesServer, SampledServer):
         }
         return {"docs": None, "src": None, **files}
 
-    def arguments(self, name: str, draw: np.random.Generator) -> dict[str, Json]:
+    def arguments(self, name: str, draw: Generator) -> dict[str, Json]:
         """Paths of few files and folders, so that calls meet."""
         folder, other = (f"{{state}}/{one_of(draw, FOLDERS)}".rstrip("/") for _ in range(2))
         file, file_2 = f"{folder}/{one_of(draw, NAMES)}", f"{other}/{one_of(draw, NAMES)}"

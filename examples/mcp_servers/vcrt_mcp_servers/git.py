@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
 from vcrt.environments.folder_states import Entry, canonical_tree, write_files
 from vcrt.environments.mcp import McpEnvironment
 from vcrt.hashing import Json
+from vcrt.randomness import Generator
 from vcrt_mcp_servers.sampling import SampledServer, one_of, schemas
 
 #: Nothing of the machine or the hour: equal commits have equal hashes.
@@ -101,7 +100,7 @@ class Git(GitServer, SampledServer):
         ),
     }
 
-    def beginning(self, draw: np.random.Generator) -> Json:
+    def beginning(self, draw: Generator) -> Json:
         """Two commits, and changes of some files."""
         commits: list[Json] = [
             {name: f"{one_of(draw, WORDS)} {number}\n" for name in NAMES if draw.random() < 0.7}
@@ -109,7 +108,7 @@ class Git(GitServer, SampledServer):
         ]
         return commits
 
-    def arguments(self, name: str, draw: np.random.Generator) -> dict[str, Json]:
+    def arguments(self, name: str, draw: Generator) -> dict[str, Json]:
         """Few files, branches and revisions, so that calls meet."""
         branch, revision = one_of(draw, BRANCHES), one_of(draw, REVISIONS)
         drawn: dict[str, dict[str, Json]] = {

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-import numpy as np
-
 from vcrt.environments.mcp import McpEnvironment
 from vcrt.hashing import Json
+from vcrt.randomness import Generator
 from vcrt_mcp_servers.sampling import SampledServer, one_of, schemas
 
 
@@ -44,7 +43,7 @@ class Memory(MemoryServer, SampledServer):
         ),
     }
 
-    def beginning(self, draw: np.random.Generator) -> Json:
+    def beginning(self, draw: Generator) -> Json:
         """An entity or two."""
         lines = [
             f'{{"type":"entity","name":"{name}","entityType":"node","observations":["{one_of(draw, FACTS)}"]}}'
@@ -53,7 +52,7 @@ class Memory(MemoryServer, SampledServer):
         ]
         return {"memory.jsonl": "\n".join(lines)}
 
-    def arguments(self, name: str, draw: np.random.Generator) -> dict[str, Json]:
+    def arguments(self, name: str, draw: Generator) -> dict[str, Json]:
         """Few entities and facts, so that calls meet."""
         one, other, fact = one_of(draw, NAMES), one_of(draw, NAMES), one_of(draw, FACTS)
         relation = {"from": one, "to": other, "relationType": "knows"}

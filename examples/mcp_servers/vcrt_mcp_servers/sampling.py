@@ -6,14 +6,12 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numpy as np
-
 from vcrt.environments.contract import Episode, Provenance, Schema
 from vcrt.environments.mcp import McpEnvironment
 from vcrt.environments.tool_calls import Call, CallRefused, episode_of_calls, operations_of
 from vcrt.errors import VerifierFailure
 from vcrt.hashing import Json
-from vcrt.randomness import generator
+from vcrt.randomness import Generator, generator
 
 #: How many calls are tried for an episode.
 TRIES = 60
@@ -36,11 +34,11 @@ class SampledServer(McpEnvironment):
     num_calls: ClassVar[Mapping[str, int]] = {}
 
     @abstractmethod
-    def beginning(self, draw: np.random.Generator) -> Json:
+    def beginning(self, draw: Generator) -> Json:
         """What an episode begins with."""
 
     @abstractmethod
-    def arguments(self, name: str, draw: np.random.Generator) -> dict[str, Json]:
+    def arguments(self, name: str, draw: Generator) -> dict[str, Json]:
         """Arguments for a call of that tool, which the server may refuse."""
 
     def sample(self, schema: str, seed: int) -> Episode:
@@ -72,6 +70,6 @@ class SampledServer(McpEnvironment):
         return episode_of_calls(self.name, schema, initial, operations_of(calls), provenance)
 
 
-def one_of(draw: np.random.Generator, values: Any) -> Any:
+def one_of(draw: Generator, values: Any) -> Any:
     """One of some values, each as likely."""
     return values[int(draw.integers(len(values)))]

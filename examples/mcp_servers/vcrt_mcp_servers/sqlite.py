@@ -8,11 +8,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
 from vcrt.environments.mcp import McpEnvironment, ServerState, text_of
 from vcrt.environments.tool_calls import CallRefused
 from vcrt.hashing import Json, canonical_json
+from vcrt.randomness import Generator
 from vcrt_mcp_servers.sampling import SampledServer, one_of, schemas
 
 INSIGHT = "append_insight"
@@ -85,7 +84,7 @@ class Sqlite(SqliteServer, SampledServer):
         "insights": (INSIGHT, INSIGHT, "write_query", "read_query", "list_tables"),
     }
 
-    def beginning(self, draw: np.random.Generator) -> Json:
+    def beginning(self, draw: Generator) -> Json:
         """One table with a few rows."""
         rows = ", ".join(
             f"({number}, '{one_of(draw, NAMES)}', {int(draw.integers(1, 9))})"
@@ -93,7 +92,7 @@ class Sqlite(SqliteServer, SampledServer):
         )
         return f"{self.initial} INSERT INTO item VALUES {rows};"
 
-    def arguments(self, name: str, draw: np.random.Generator) -> dict[str, Json]:
+    def arguments(self, name: str, draw: Generator) -> dict[str, Json]:
         """Statements on few rows and tables, so that calls meet."""
         table, item, row = one_of(draw, TABLES), one_of(draw, NAMES), int(draw.integers(1, 7))
         queries = {

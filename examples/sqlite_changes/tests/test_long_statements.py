@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-import numpy as np
 import pytest
 from vcrt_sqlite.environment import SqliteChanges
 from vcrt_sqlite.long_statements import KINDS, LONG, Draws
 
 from vcrt.environments.contract import Accepted, Episode, Operation, Provenance
 from vcrt.environments.relation_search import lattice_relations
+from vcrt.randomness import generator
 
 SQLITE = SqliteChanges()
 GOLDEN: dict[str, str] = {
@@ -36,7 +36,7 @@ def asked_of(episode):
 @pytest.mark.parametrize("left", [1, 3, 6])
 def test_each_group_has_the_pairs_that_it_notes(kind, left) -> None:
     for seed in range(2):
-        group = kind(Draws(np.random.default_rng(seed)), left)
+        group = kind(Draws(generator(seed)), left)
         episode = Episode(
             environment="sqlite_changes",
             schema="statements6",

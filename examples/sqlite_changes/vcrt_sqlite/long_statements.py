@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, permutations
 
-import numpy as np
-
 from vcrt.environments.contract import Schema
 from vcrt.environments.posets import MAX_ANTI_DIAMONDS, draw_extension
 from vcrt.partial_orders import PartialOrder
+from vcrt.randomness import Generator
 from vcrt_sqlite.statements import WORDS
 
 #: The schemas, with how many statements their episodes have.
@@ -46,9 +45,9 @@ class Group:
 class Draws:
     """New names, and numbers."""
 
-    def __init__(self, rng: np.random.Generator) -> None:
+    def __init__(self, rng: Generator) -> None:
         self.rng = rng
-        words = [str(word) for word in rng.permutation(WORDS.split())]
+        words = rng.permutation(WORDS.split())
         self._names = chain(words, map("_".join, permutations(words, 2)))
 
     def name(self) -> str:
@@ -57,14 +56,14 @@ class Draws:
 
     def number(self, low: int = 2, high: int = 1000) -> int:
         """An integer from ``low`` up to, not including, ``high``."""
-        return int(self.rng.integers(low, high))
+        return self.rng.integers(low, high)
 
     def below(self, number: int) -> int:
         """An integer from 0 up to, not including, ``number``."""
         return self.number(0, number)
 
 
-def draw_long(num_steps: int, rng: np.random.Generator) -> tuple[list[str], list[str]]:
+def draw_long(num_steps: int, rng: Generator) -> tuple[list[str], list[str]]:
     """The statements of a setup, and ``num_steps`` statements with one to six pairs that must keep their order."""
     draws = Draws(rng)
     groups = _groups(draws, num_steps)
@@ -77,7 +76,7 @@ def draw_long(num_steps: int, rng: np.random.Generator) -> tuple[list[str], list
         pairs += [(start + a, start + b) for a, b in group.pairs]
         start += len(group.statements)
     # Singles stand anywhere, and so do the groups among each other.
-    names = rng.permutation(num_steps).tolist()
+    names = rng.permutation(num_steps)
     renamed = PartialOrder.of(num_steps, [(names[a], names[b]) for a, b in pairs])
     order = draw_extension(renamed, draws.below)
     setup = [*SHOP, *_rows(draws), *(text for group in groups for text in group.setup)]

@@ -5,9 +5,8 @@ Whether two statements commute is found out by running them; a bad template cost
 
 from __future__ import annotations
 
-import numpy as np
-
 from vcrt.environments.contract import Schema
+from vcrt.randomness import Generator
 
 #: Each schema with the two statements that it is about, in their reference order.
 PAIRS = {
@@ -55,11 +54,11 @@ WORDS = (
 )
 
 
-def draw(schema: Schema, rng: np.random.Generator) -> tuple[list[str], list[str]]:
+def draw(schema: Schema, rng: Generator) -> tuple[list[str], list[str]]:
     """The statements of a setup, and four statements whose reference order has the schema's pair in its order."""
-    words = [str(word) for word in rng.permutation(WORDS.split())]
-    row, other_row = (int(i) for i in rng.permutation([2, 3]))
-    price, stock, number, factor = (int(i) for i in rng.integers(2, 1000, 4))
+    words = rng.permutation(WORDS.split())
+    row, other_row = rng.permutation([2, 3])
+    price, stock, number, factor = (rng.integers(2, 1000) for _ in range(4))
     values = {
         "goods": words[:3],
         "people": words[3:7],

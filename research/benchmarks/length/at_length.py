@@ -31,7 +31,7 @@ from at_length_measures import legal_mass_and_entropy
 import vcrt
 from vcrt.certificates.episodes import preset_named
 from vcrt.processes import in_fresh_processes, num_jobs
-from vcrt.randomness import derive_seed, generator
+from vcrt.randomness import derive_seed
 from vcrt.records.dataset import load_items, open_dataset, require_agreement
 from vcrt.records.manifest import AGREEMENT
 from vcrt.records.record_form import RecordForm
@@ -55,6 +55,7 @@ from vcrt_train.protocol.planning import frozen_plan
 from vcrt_train.protocol.same_code import versions_of_training
 from vcrt_train.protocol.scores import SCORES_FILE, read_scores
 from vcrt_train.protocol.statistics import Interval, paired_bootstrap
+from vcrt_train.randomness import generator
 from vcrt_train.report.analysis import Analysis, analyse
 from vcrt_train.report.contents import ReportContents
 from vcrt_train.report.estimates import Estimate, compare

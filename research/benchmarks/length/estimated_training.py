@@ -23,12 +23,12 @@ import numpy as np
 import torch
 
 from vcrt.partial_orders import PartialOrder
-from vcrt.randomness import generator
 from vcrt.records.policy_view import PointerRelation, PolicyRecord, RelationType
 from vcrt.records.supervision import PosetRecord
 from vcrt_train.config import EstimatorConfig, OptimiserConfig, RunConfig
 from vcrt_train.policy.backbone import load_backbone
 from vcrt_train.policy.scoring import greedy_orders
+from vcrt_train.randomness import generator
 from vcrt_train.training.items import EncodedItem, encode_items
 from vcrt_train.training.methods import method
 from vcrt_train.training.orbit_masses import orbit_log_masses

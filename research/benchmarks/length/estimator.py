@@ -25,6 +25,7 @@ from vcrt.partial_orders import PartialOrder, num_linear_extensions
 from vcrt_train.config import Scheme
 from vcrt_train.objective.orbit_mass import Masses, Paths, estimate_masses, path_terms
 from vcrt_train.policy.order_sampling import Draw, sample_orders
+from vcrt_train.training.legal_trees import moves_after
 
 STRENGTHS = {"untrained": 0.0, "half-trained": 2.0, "trained": 6.0}
 SCHEMES: tuple[Scheme, ...] = ("independent", "systematic")
@@ -76,7 +77,7 @@ def policy(order: PartialOrder, seed: int, strength: float, scale: float = 1.0) 
     """A random policy with a preference for legal moves."""
     n = order.num_operations
     used = (torch.arange(2**n)[:, None] >> torch.arange(n)) & 1 == 1
-    legal = torch.tensor(order.legal_moves(used.numpy()))
+    legal = moves_after(order, used)
     draw = torch.Generator().manual_seed(seed)
     logits = scale * torch.randn(2**n, n, generator=draw, dtype=torch.float64) + strength * legal
     return SetPolicy(order, logits, used, legal)

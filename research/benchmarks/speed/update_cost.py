@@ -20,9 +20,9 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from vcrt.partial_orders import PartialOrder, num_legal_prefixes
-from vcrt.randomness import generator
 from vcrt_train.config import EstimatorConfig, OptimiserConfig, ResolvedConfig, RunConfig
 from vcrt_train.policy.causal_model import Prompt
+from vcrt_train.randomness import generator
 from vcrt_train.training.items import EncodedItem
 from vcrt_train.training.methods import method
 from vcrt_train.training.update import TrainerState, new_state, update

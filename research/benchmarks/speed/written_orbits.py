@@ -33,12 +33,12 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "examples"))
 from gpu_results import commit, machine, versions
 from own_task import Dressing
 
-from vcrt.randomness import generator
 from vcrt.replay.completion_judge import CompletionJudge
 from vcrt_train.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
 from vcrt_train.integrations.written_orbits import OrbitLimits, written_orbit
 from vcrt_train.policy.prefix_tree import token_tree
 from vcrt_train.policy.reference import instructions
+from vcrt_train.randomness import generator
 
 CLOTHES = [["socks", "shoes", "shirt", "jacket"], ["trousers", "belt", "hat", "scarf"]]
 SAMPLES, EPOCHS = 8, 2

@@ -28,7 +28,6 @@ from scipy.special import ndtr, ndtri
 import vcrt
 from vcrt.errors import VcrtError
 from vcrt.processes import in_fresh_processes
-from vcrt.randomness import generator
 from vcrt_train.protocol.crossed import crossed_interval
 from vcrt_train.protocol.statistics import (
     hierarchical_bootstrap,
@@ -36,6 +35,7 @@ from vcrt_train.protocol.statistics import (
     paired_differences,
     proportion_interval,
 )
+from vcrt_train.randomness import generator
 
 #: Over runs and items (the one that decides), and the percentile bootstraps over items and over runs and items.
 INTERVALS = ("crossed", "paired", "hierarchical")

@@ -27,12 +27,12 @@ from scipy.stats import t as student
 
 import vcrt
 import vcrt_train
-from vcrt.randomness import generator
 from vcrt.storage import write_file
 from vcrt_train.config import RunConfig, ScheduleConfig
 from vcrt_train.protocol.decision import Policy
 from vcrt_train.protocol.evaluation import encoded, greedy_passes
 from vcrt_train.protocol.splits import source_split
+from vcrt_train.randomness import generator
 from vcrt_train.training.checkpoint import load_weights
 from vcrt_train.training.methods import method
 from vcrt_train.training.run import train_run

@@ -23,13 +23,13 @@ from torch import Tensor
 import vcrt
 import vcrt_train
 from vcrt.errors import BackboneError
-from vcrt.randomness import generator
 from vcrt.storage import write_file
 from vcrt_research.backbone_card import INTERFACES
 from vcrt_train.policy import backends
 from vcrt_train.policy.causal_model import CausalModel
 from vcrt_train.policy.reference import backbone_reference
 from vcrt_train.policy.self_check import FORMAT_MULTIPLE, LEAST_HALF_TOLERANCE, self_check
+from vcrt_train.randomness import generator
 
 RESULT = Path(__file__).parents[1] / "results" / "half_precision.json"
 SHARPNESS = (1, 2, 4, 16)

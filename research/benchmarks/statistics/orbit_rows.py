@@ -21,7 +21,6 @@ from torch import Tensor
 
 import vcrt
 import vcrt_train
-from vcrt.randomness import generator
 from vcrt.storage import write_file
 from vcrt_train.integrations.orbit_rows import (
     OrbitRows,
@@ -34,6 +33,7 @@ from vcrt_train.objective.losses import clipped_loss, leave_one_out_advantage
 from vcrt_train.policy.causal_model import Prompt
 from vcrt_train.policy.reference import backbone_reference
 from vcrt_train.policy.scoring import score_orders
+from vcrt_train.randomness import generator
 
 RESULT = Path(__file__).parents[1] / "results" / "orbit_rows.json"
 RATES = (1e-5, 1e-4, 3e-4, 1e-3, 3e-3)

@@ -52,7 +52,7 @@ from vcrt.environments.contract import Environment, Episode, ReplayRequest
 from vcrt.environments.registry import load_environment
 from vcrt.environments.written_episodes import WrittenEpisodes, written_task
 from vcrt.hashing import json_digest
-from vcrt.randomness import derive_seed, generator
+from vcrt.randomness import derive_seed
 from vcrt.replay.completion_judge import CompletionJudge
 from vcrt_proofwriter.written_proofs import WrittenProofs, proof_task
 from vcrt_train.config import RunConfig
@@ -67,6 +67,7 @@ from vcrt_train.policy.reference import (
     number_format,
 )
 from vcrt_train.policy.text_scoring import score_texts
+from vcrt_train.randomness import generator
 
 RESULTS = Path(__file__).parents[1] / "results" / "written"
 #: By environment, the schemas of its tasks: of four steps, of whose 24 orders 12 work. Where as few as 2 to 8 do, this

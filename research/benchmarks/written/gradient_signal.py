@@ -45,11 +45,12 @@ from peft import set_peft_model_state_dict
 from safetensors.torch import load_file
 
 from vcrt.orders import all_orders
-from vcrt.randomness import derive_seed, generator
+from vcrt.randomness import derive_seed
 from vcrt.replay.completion_judge import CompletionJudge
 from vcrt_train.config import RunConfig
 from vcrt_train.policy.reference import fetched_folder, instructions, number_format
 from vcrt_train.policy.text_scoring import score_texts
+from vcrt_train.randomness import generator
 
 #: The fold whose policies are looked at, and the name of those that were taught the form alone.
 FOLD, FORM = "tools", "form"

@@ -15,7 +15,6 @@ import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from vcrt.hashing import Json
-from vcrt.randomness import generator
 from vcrt.records.policy_view import (
     ANSWER,
     RELATION_TOKENS,
@@ -35,6 +34,7 @@ from vcrt_train.config import Interface
 from vcrt_train.policy.causal_model import Prompt
 from vcrt_train.policy.scoring import greedy_orders, score_orders
 from vcrt_train.policy.tokenizer import QUESTION, encode_record, token_ids
+from vcrt_train.randomness import generator
 
 DIRECTED_KINDS: tuple[RelationType, ...] = ("precedes", "conflicts")
 INTERFACES: tuple[Interface, ...] = get_args(Interface)

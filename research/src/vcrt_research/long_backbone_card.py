@@ -16,7 +16,6 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from vcrt.hashing import Json
 from vcrt.partial_orders import PartialOrder, num_linear_extensions
-from vcrt.randomness import generator
 from vcrt.records.policy_view import (
     ANSWER,
     PointerRelation,
@@ -30,6 +29,7 @@ from vcrt_research.pretraining_data import SERIALISATIONS, printed_statements, r
 from vcrt_research.pretraining_long_data import BLANKS, Shape, long_record, named_alone
 from vcrt_train.policy.scoring import greedy_orders
 from vcrt_train.policy.tokenizer import QUESTION, encode_record, token_ids
+from vcrt_train.randomness import generator
 
 OPERATION_COUNTS = (4, 6, 8, 12, 16)
 #: Directed relations of the random posets, all of them stated.

@@ -26,11 +26,12 @@ from torch.nn import functional
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from vcrt.hashing import Json
-from vcrt.randomness import derive_seed, generator
+from vcrt.randomness import derive_seed
 from vcrt_research.pretraining_data import Example
 from vcrt_research.pretraining_recipes import QUESTION_SHARE, RECIPES, SHORT, Recipe
 from vcrt_train.policy.backbone import blank_model, write_backbone
 from vcrt_train.policy.tokenizer import embedded_tokenizer, token_ids
+from vcrt_train.randomness import generator
 
 #: Called after each step with the step's number (from 1), the number of steps and the loss in nats.
 Progress: TypeAlias = Callable[[int, int, float], None]

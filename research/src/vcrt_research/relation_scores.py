@@ -18,10 +18,10 @@ import numpy.typing as npt
 
 from vcrt.certificates.certificates import RelationType
 from vcrt.environments.contract import Episode
-from vcrt.randomness import generator
 from vcrt.records.anonymise import anonymise
 from vcrt.records.audit import certified_from_row
 from vcrt.records.dataset import Dataset, read_audit
+from vcrt_train.randomness import generator
 
 NUM_RESAMPLES = 1_000
 LEVEL = 0.95

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from coverage_support import ROOT, bench
-from vcrt.randomness import generator
+from vcrt_train.randomness import generator
 
 NUM_RESAMPLES = 400
 

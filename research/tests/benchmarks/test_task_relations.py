@@ -14,8 +14,8 @@ from tiny_models import tiny_model
 from vcrt.certificates.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
 from vcrt.environments.registry import load_environment
 from vcrt.environments.written_episodes import written_task
-from vcrt.randomness import generator
 from vcrt.replay.replay import replay_exhaustively
+from vcrt_train.randomness import generator
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "written"))
 

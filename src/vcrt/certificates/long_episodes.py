@@ -290,7 +290,7 @@ def _pair_contexts(
             PairContexts(
                 pair=pair,
                 replayed=replayed,
-                contexts=None if among is None else int(among[pair]),
+                contexts=None if among is None else among[pair],
                 beside=len(contexts) - replayed,
                 complete=complete,
                 verdicts=dict(sorted(verdicts.items())),

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 from vcrt.certificates.certificates import Certificate, UncertifiedError, Verdict, path_after
 from vcrt.certificates.lattice import Lattice
@@ -22,9 +21,7 @@ from vcrt.certificates.long_episodes import certified_order, expected_representa
 from vcrt.certificates.replay_tree import Reached, ReplayTree
 from vcrt.orders import Order
 from vcrt.partial_orders import members
-
-if TYPE_CHECKING:
-    import numpy as np
+from vcrt.randomness import Generator
 
 #: In how many contexts that begin legal orders each pair is compared, and in how many that begin accepted ones, if
 #: there are as many. What finds the relations, and what other pairs are compared in, comes on top.
@@ -72,7 +69,7 @@ class _Known:
 def sampled_sequences(
     answers: Mapping[Order, Reached],
     num_operations: int,
-    draw: np.random.Generator,
+    draw: Generator,
 ) -> Iterator[list[Order]]:
     """Batches of sequences to replay; ``answers`` has to hold the answers to a batch before the next is asked for."""
     reference = tuple(range(num_operations))
@@ -128,7 +125,7 @@ def _more_contexts(
     num_operations: int,
     legal: _Known,
     accepted: _Known,
-    draw: np.random.Generator,
+    draw: Generator,
 ) -> list[Order]:
     """Every pair in contexts drawn at random; a context that is drawn serves all pairs that can be compared there."""
     pairs = list(combinations(range(num_operations), 2))
@@ -156,7 +153,7 @@ def _more_contexts(
     return list(wanted)
 
 
-def _context(known: _Known, pair: _Pair, num_operations: int, draw: np.random.Generator) -> Order:
+def _context(known: _Known, pair: _Pair, num_operations: int, draw: Generator) -> Order:
     """A prefix of a random order that ``known`` allows, after which the pair can be compared."""
     first, second = pair
     both = 1 << first | 1 << second

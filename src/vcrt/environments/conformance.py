@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import combinations, permutations
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from vcrt.environments.conformance_checks import (
     CHECKS,
@@ -31,10 +31,7 @@ from vcrt.errors import EnvironmentFailure, UnavailableError, VcrtError, Verifie
 from vcrt.limits import MAX_EXHAUSTIVE
 from vcrt.orders import Order
 from vcrt.printable import counted
-from vcrt.randomness import generator
-
-if TYPE_CHECKING:
-    import numpy as np
+from vcrt.randomness import Generator, generator
 
 Result = TypeVar("Result")
 #: Random orders in the sample of sequences; and up to how many operations each is moved behind each later one.
@@ -236,18 +233,18 @@ def _sampled_orders(num_operations: int) -> list[Order]:
     rng = generator(0, "conformance", num_operations)
     reference = tuple(range(num_operations))
     orders: list[Order] = [reference, reference[::-1]]
-    orders += [tuple(rng.permutation(num_operations).tolist()) for _ in range(_RANDOM)]
+    orders += [tuple(rng.permutation(num_operations)) for _ in range(_RANDOM)]
     for one, other in _moves(num_operations, rng):
-        rest = rng.permutation(reference[other + 1 :]).tolist()
+        rest = rng.permutation(reference[other + 1 :])
         moved = (*reference[:one], *reference[one + 1 : other + 1], one)
         orders += [(*reference[: other + 1], *rest), (*moved, *rest)]
     return orders
 
 
-def _moves(num_operations: int, rng: np.random.Generator) -> list[tuple[int, int]]:
+def _moves(num_operations: int, rng: Generator) -> list[tuple[int, int]]:
     """Which operation is moved behind which: the next one for each, and others."""
     near = [(one, one + 1) for one in range(num_operations - 1)]
     far = [pair for pair in combinations(range(num_operations), 2) if pair not in near]
     if num_operations > _MOVE_ALL:
-        far = [far[place] for place in rng.permutation(len(far))[: num_operations // 2].tolist()]
+        far = [far[place] for place in rng.permutation(len(far))[: num_operations // 2]]
     return near + far

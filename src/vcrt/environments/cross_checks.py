@@ -7,15 +7,11 @@ where the legal ones wander off from the reference order. So most are legal, and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from vcrt.environments.contract import Environment, Episode, Replay, ReplayRequest
 from vcrt.limits import MAX_EXHAUSTIVE
 from vcrt.orders import Order, all_orders
-from vcrt.randomness import generator
-
-if TYPE_CHECKING:
-    import numpy as np
+from vcrt.randomness import Generator, generator
 
 #: How many legal orders wander, and how many moves each of them tries.
 _WANDERERS, _MOVES = 4, 4
@@ -53,18 +49,18 @@ def sampled_replays(episode: Episode, replays: Sequence[Replay]) -> list[Replay]
         return list(replays)
     first, *others = replays
     number = min(len(others), 1 + _WANDERERS * _MOVES)
-    places = sorted(_generator(episode).permutation(len(others))[:number].tolist())
+    places = sorted(_generator(episode).permutation(len(others))[:number])
     return [first, *(others[place] for place in places)]
 
 
-def _with_one_moved(order: Order, rng: np.random.Generator) -> Order:
+def _with_one_moved(order: Order, rng: Generator) -> Order:
     rest = list(order)
     step = rest.pop(int(rng.integers(len(rest))))
     rest.insert(int(rng.integers(len(order))), step)
     return tuple(rest)
 
 
-def _generator(episode: Episode) -> np.random.Generator:
+def _generator(episode: Episode) -> Generator:
     return generator(
         episode.provenance.seed, episode.environment, episode.schema, "second opinions"
     )

@@ -10,15 +10,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, permutations
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from vcrt.environments.contract import AntiDiamonds, RelationKind, Schema
 from vcrt.errors import MalformedInputError
 from vcrt.orders import Order, linear_extensions, transitive_closure, transitive_reduction
 from vcrt.partial_orders import PartialOrder
-
-if TYPE_CHECKING:
-    import numpy as np
+from vcrt.randomness import Generator
 
 Step = TypeVar("Step")
 Pair: TypeAlias = tuple[int, int]
@@ -50,7 +48,7 @@ SIZES = (6, 8, 12, 16)
 MAX_ANTI_DIAMONDS = 6
 #: How often, in a hundred, one end of a new relation is a step that has one already.
 _JOINED = 50
-#: Draws of one relation before all are drawn anew.
+#: Generator of one relation before all are drawn anew.
 _TRIES = 40
 
 
@@ -139,7 +137,7 @@ class DrawnRelations:
         return found.few and found.order == PartialOrder.of(self.num_steps, self.pairs)
 
 
-def below_of(rng: np.random.Generator) -> Below:
+def below_of(rng: Generator) -> Below:
     """Numbers drawn from a generator."""
     return lambda number: int(rng.integers(number))
 

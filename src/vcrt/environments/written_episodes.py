@@ -11,16 +11,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vcrt.environments.contract import Environment, Episode, ReplayRequest, StepEnvironment
 from vcrt.environments.registry import load_environment
 from vcrt.environments.written import UnreadableCompletion, WrittenStep, WrittenSteps, WrittenTrace
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, sha256_hex
-
-if TYPE_CHECKING:
-    import numpy as np
+from vcrt.randomness import Draws, permuted
 
 _ASK = "Write every step once, one a line, in an order in which all of them work and end as they should."
 
@@ -113,9 +111,7 @@ class WrittenTask:
     completion: str
 
 
-def written_task(
-    environment: Environment, episode: Episode, draw: np.random.Generator
-) -> WrittenTask:
+def written_task(environment: Environment, episode: Episode, draw: Draws) -> WrittenTask:
     """The task of an episode, its steps listed in an order that ``draw`` gives.
 
     Raises :class:`MalformedInputError` for an episode whose own order is refused, and for two steps with one text.
@@ -130,7 +126,7 @@ def written_task(
             where=episode.episode_id,
             found="two steps with one text" if not distinct else "its order is refused",
         )
-    listed = [texts[place] for place in draw.permutation(len(texts))]
+    listed = [texts[place] for place in permuted(draw, len(texts))]
     start = environment.task(episode)
     outputs: Json = [
         [episode.operations[k].signature, each] for k, each in sorted(replay.output_of.items())
@@ -154,9 +150,7 @@ def written_task(
     )
 
 
-def written_tasks(
-    name: str, episodes: Sequence[Episode], draw: np.random.Generator
-) -> list[WrittenTask]:
+def written_tasks(name: str, episodes: Sequence[Episode], draw: Draws) -> list[WrittenTask]:
     """The tasks of episodes of one environment, in their order."""
     environment = load_environment(name)
     return [written_task(environment, episode, draw) for episode in episodes]

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from vcrt.certificates.certificates import OperationRelation
 from vcrt.certificates.episodes import CertifiedEpisode
@@ -22,13 +21,10 @@ from vcrt.hashing import canonical_json, sha256_hex
 from vcrt.limits import MAX_ENUMERATED
 from vcrt.orders import Order, all_orders
 from vcrt.partial_orders import PartialOrder
-from vcrt.randomness import generator
+from vcrt.randomness import Draws, generator, permuted
 from vcrt.records.policy_view import PointerRelation, PolicyRecord
 from vcrt.records.record_form import PLAIN_FORM, RecordForm, View
 from vcrt.records.supervision import PosetRecord, SupervisedRecord
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +111,9 @@ def supervise(
     )
 
 
-def draw_pointers(draw: np.random.Generator, number: int, pool: int) -> tuple[Order, Order]:
+def draw_pointers(draw: Draws, number: int, pool: int) -> tuple[Order, Order]:
     """Pointers of the pool for so many operations, ascending, and the slot of each operation."""
-    drawn = draw.permutation(pool)[:number].tolist()
+    drawn = permuted(draw, pool)[:number]
     pointers = tuple(sorted(drawn))
     return pointers, tuple(map(pointers.index, drawn))
 
@@ -176,7 +172,7 @@ def _footprints(environment: Environment, episode: Episode, seed: int) -> tuple[
     written = {name for one in footprints for name in one.writes}
     shared = sorted(name for name, times in touched.items() if times > 1 and name in written)
     draw = generator(seed, "resources", episode.content_hash())
-    numbers = dict(zip(shared, draw.permutation(len(shared)).tolist(), strict=True))
+    numbers = dict(zip(shared, permuted(draw, len(shared)), strict=True))
 
     def told(verb: str, names: Sequence[str]) -> str:
         own = sorted(numbers[name] for name in set(names) & numbers.keys())

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, cast
+from typing import Annotated, Literal, TypeAlias, cast
 
 from pydantic import Field, ValidationError
 from pydantic import Strict as StrictOf
@@ -24,9 +24,7 @@ from vcrt.hashing import Json
 from vcrt.limits import MAX_ENUMERATED, MAX_OPERATIONS
 from vcrt.partial_orders import PartialOrder
 from vcrt.printable import counted
-
-if TYPE_CHECKING:
-    import numpy as np
+from vcrt.randomness import Draws
 
 #: Pointers that records of up to four operations draw from.
 POINTER_POOL = 8
@@ -289,9 +287,7 @@ def record_of_json(text: str, where: str) -> PolicyRecord:
         raise _not_a_record(str(error)[:300]).at(where) from error
 
 
-def render(
-    record: PolicyRecord, serialisation: Serialisation, generator: np.random.Generator
-) -> list[str]:
+def render(record: PolicyRecord, serialisation: Serialisation, generator: Draws) -> list[str]:
     """The record as tokens, ending with the token after which the order is to be given.
 
     ``sorted``: relations sorted by pointer and always first-before-second. ``shuffled``: pointers and relations in
@@ -329,7 +325,7 @@ def render(
 
 
 def printed_slots(
-    record: PolicyRecord, serialisation: Serialisation, generator: np.random.Generator
+    record: PolicyRecord, serialisation: Serialisation, generator: Draws
 ) -> tuple[int, ...]:
     """In which order a record's steps are printed: by pointer, which is drawn, or shuffled each time."""
     slots = list(range(record.num_operations))

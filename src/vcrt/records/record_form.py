@@ -7,7 +7,7 @@ is certified, rewarded or credited.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -17,6 +17,7 @@ from vcrt.forms import ClosedModel
 from vcrt.limits import MAX_ENUMERATED
 from vcrt.orders import transitive_reduction
 from vcrt.printable import counted
+from vcrt.randomness import Draws, permuted
 from vcrt.records.policy_view import (
     LARGE_POOL,
     MAX_DISTRACTORS,
@@ -24,9 +25,6 @@ from vcrt.records.policy_view import (
     RelationType,
     pointer_pool,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
 
 Relations: TypeAlias = Literal["all", "reduced"]
 Commutations: TypeAlias = Literal["shown", "omitted"]
@@ -95,9 +93,7 @@ class RecordForm(ClosedModel):
             if (shown if relation.kind == "commutes" else (relation.first, relation.second) in kept)
         ]
 
-    def draw_distractors(
-        self, own: Sequence[int], draw: np.random.Generator
-    ) -> tuple[PointerRelation, ...]:
+    def draw_distractors(self, own: Sequence[int], draw: Draws) -> tuple[PointerRelation, ...]:
         """Relations of the kinds that the record has, among the pointers of the pool that are not ``own``.
 
         They never form a cycle, and depend on ``own`` and the draw alone. Raises :class:`MalformedInputError` if too
@@ -107,7 +103,7 @@ class RecordForm(ClosedModel):
             return ()
         pool = self.pool_of(len(own))
         others = [pointer for pointer in range(pool) if pointer not in own]
-        order = [int(pointer) for pointer in draw.permutation(others)]
+        order = permuted(draw, others)
         pairs = [(a, b) for place, a in enumerate(order) for b in order[place + 1 :]]
         if len(pairs) < self.distractors:
             raise MalformedInputError(
@@ -118,7 +114,7 @@ class RecordForm(ClosedModel):
         kinds: tuple[RelationType, ...] = ("precedes", "conflicts")
         if self.commutations == "shown":
             kinds = (*kinds, "commutes")
-        chosen = draw.permutation(len(pairs))[: self.distractors].tolist()
+        chosen = permuted(draw, len(pairs))[: self.distractors]
         found = []
         for place in chosen:
             kind = kinds[int(draw.integers(len(kinds)))]

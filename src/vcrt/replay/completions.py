@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import factorial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from vcrt.certificates.episodes import ANY_PRESET, Exclusion, certify_episode
 from vcrt.environments.contract import Episode, Versions
@@ -30,7 +30,7 @@ from vcrt.hashing import Json, canonical_json
 from vcrt.limits import MAX_EXHAUSTIVE, MAX_OPERATIONS
 from vcrt.orders import Order, all_orders, transitive_reduction
 from vcrt.partial_orders import PartialOrder, linear_extensions_up_to
-from vcrt.randomness import generator
+from vcrt.randomness import Draws, generator
 from vcrt.replay.evidence import Evidence
 from vcrt.replay.shards import (
     EnvironmentFactory,
@@ -40,9 +40,6 @@ from vcrt.replay.shards import (
     replayed,
     unchanged,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,9 +284,7 @@ class ScoredOrders:
     whole_orbit: bool
 
 
-def scored_orders(
-    order: PartialOrder, *, max_legal: int, draw: np.random.Generator
-) -> ScoredOrders:
+def scored_orders(order: PartialOrder, *, max_legal: int, draw: Draws) -> ScoredOrders:
     r"""The orbit of the order 0, 1, 2, ... if it has at most ``max_legal`` orders, else a block of it.
 
     A block has all legal orders that differ from the written one within a window of neighbouring places alone. Its

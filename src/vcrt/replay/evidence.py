@@ -91,7 +91,7 @@ def replays_for_second_opinions(replays: EpisodeReplays) -> Sequence[Replay]:
     reference = tree.replay(tuple(range(tree.num_operations)))
     others = [replay for replay in tree.whole() if replay.sequence != reference.sequence]
     draw = generator(0, "shown to others", replays.episode.content_hash())
-    places = sorted(draw.permutation(len(others))[: MAX_SHOWN - 1].tolist())
+    places = sorted(draw.permutation(len(others))[: MAX_SHOWN - 1])
     return [reference, *(others[place] for place in places)]
 
 

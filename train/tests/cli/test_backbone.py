@@ -17,7 +17,6 @@ from one_process import in_this_process
 from vcrt.cli import main
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
-from vcrt.randomness import generator
 from vcrt.records.policy_view import PointerRelation, PolicyRecord
 from vcrt.replay.config import sampled
 from vcrt_train.api.experimenting import trained_policy
@@ -25,6 +24,7 @@ from vcrt_train.cli.backbone import _next
 from vcrt_train.protocol.experiment import open_experiment
 from vcrt_train.protocol.scores import read_scores
 from vcrt_train.protocol.search import read_search
+from vcrt_train.randomness import generator
 
 TWO_TOYS = {name: toy.THREE_TOYS[name] for name in ("toy-a", "toy-b")}
 SMALL = ("--held-out", "toy-b", "--methods", "vcrt", "--updates", "2")

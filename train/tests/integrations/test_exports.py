@@ -14,12 +14,12 @@ from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import DatasetError, MalformedInputError, UnknownNameError
 from vcrt.orders import all_orders
-from vcrt.randomness import generator
 from vcrt.records.dataset import load_items, open_dataset
 from vcrt.records.record_form import RecordForm
 from vcrt.replay.config import sampled
 from vcrt_train.integrations.text import Rendering, answer_text, answers, prompt_text, read_answer
 from vcrt_train.policy.tokenizer import embedded_tokenizer, encode_record
+from vcrt_train.randomness import generator
 
 NAMES = ("toy-a", "toy-b")
 

@@ -26,11 +26,11 @@ from trl_support import (
     train,
 )
 from vcrt.errors import RunError, VcrtError
-from vcrt.randomness import generator
 from vcrt_train.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
 from vcrt_train.integrations.trl.candidate_scoring import tokens_of_trees
 from vcrt_train.objective.losses import clipped_loss
 from vcrt_train.policy.prefix_tree import token_tree
+from vcrt_train.randomness import generator
 
 
 @pytest.fixture(scope="module")
@@ -456,9 +456,9 @@ def test_a_merging_tokenizer_is_scored_as_it_would_write():
     from transformers import PreTrainedTokenizerFast
 
     from kitchen import Kitchen
-    from vcrt.randomness import generator
     from vcrt.replay.completion_judge import CompletionJudge
     from vcrt_train.integrations.written_orbits import OrbitLimits, written_orbit
+    from vcrt_train.randomness import generator
 
     text = 'count()\ntake(item="egg")'
     vocabulary = {"<end>": 0, "t)": 1}

@@ -7,9 +7,9 @@ from itertools import permutations
 import pytest
 
 from vcrt.partial_orders import PartialOrder
-from vcrt.randomness import generator
 from vcrt.replay.completions import Judgement, Segments, illegal_orders
 from vcrt_train.integrations.written_orbits import OrbitLimits, written_orbit
+from vcrt_train.randomness import generator
 
 #: Steps of 6 tokens each, a token a letter; the second needs the first.
 STEPS = ("aaaaaa", "bbbbbb", "cccccc", "dddddd")

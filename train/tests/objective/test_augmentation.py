@@ -14,7 +14,7 @@ from vcrt_train.objective.batch import LegalPrefixes, ListedOrders, MaskedPaths,
 from vcrt_train.objective.orbit_mass import Paths, path_terms
 from vcrt_train.policy.order_sampling import Draw, sample_orders
 from vcrt_train.policy.prefix_tree import prefix_tree
-from vcrt_train.training.legal_trees import legal_leaves, legal_moves, legal_rows
+from vcrt_train.training.legal_trees import legal_leaves, legal_moves, legal_rows, moves_after
 
 
 def reading(orbit, *, orders=None, choices=None, uniform_paths=None):
@@ -36,7 +36,7 @@ def paths_of(table, drawn):
 def by_weights(table, order, paths):
     """What the policy that drew ``paths`` makes of them."""
     shape = (len(paths.rows), -1, -1)
-    legal = torch.tensor(order.legal_moves(table.tree.used)).expand(shape)
+    legal = moves_after(order, torch.tensor(table.tree.used)).expand(shape)
     used, choices = torch.tensor(table.tree.used).expand(shape), table.choices.expand(shape)
     log_q = path_terms(choices, legal, used, paths).log_q
     orbit = MaskedPaths(legal=legal, paths=paths, behaviour_log_q=log_q)

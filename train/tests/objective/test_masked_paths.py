@@ -16,7 +16,7 @@ from vcrt_train.objective.orbit_mass import (
 )
 from vcrt_train.policy.order_sampling import Draw, sample_orders
 from vcrt_train.policy.prefix_tree import prefix_tree
-from vcrt_train.training.legal_trees import legal_leaves, legal_moves, legal_rows
+from vcrt_train.training.legal_trees import legal_leaves, legal_moves, legal_rows, moves_after
 
 REPETITIONS = 1000
 SCHEMES = ("independent", "systematic")
@@ -48,7 +48,7 @@ def drawn_paths(table, order, num_paths, scheme, *, seed=0, repetitions=REPETITI
 def terms_of(table, order, paths):
     """Only the rows that paths visit are looked at, so that many repetitions fit."""
     used = torch.tensor(table.tree.used)
-    legal = torch.tensor(order.legal_moves(table.tree.used))
+    legal = moves_after(order, torch.tensor(table.tree.used))
     size = len(paths.rows)
     each = range(0, size, 100)
     parts = [
@@ -96,7 +96,7 @@ def test_a_tree_of_all_legal_prefixes_gives_the_masses_and_their_gradients(n, se
 def test_masses_far_below_rounding_are_not_lost():
     """A policy that keeps the orders almost surely: Z- is 1e-22, and Z+ is 1 to the last bit."""
     table, order = random_table(5, 3), PartialOrder.of(5, [(0, 1), (0, 2), (3, 4)])
-    legal = torch.tensor(order.legal_moves(table.tree.used))
+    legal = moves_after(order, torch.tensor(table.tree.used))
     certain = type(table)(table.tree, table.logits + 50.0 * legal)
     expected = log_masses(certain, order)[1]
     assert expected < -45

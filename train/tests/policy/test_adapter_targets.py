@@ -11,11 +11,11 @@ from configs import resolved as config
 from language_models import MODELS, locked_model
 from training_fixtures import supervised_records
 from vcrt.errors import BackboneError, ConfigError, RunError, UnknownNameError
-from vcrt.randomness import generator
 from vcrt_train.config_files import load_config
 from vcrt_train.policy.adapters import TARGETS, find_targets, with_adapters
 from vcrt_train.policy.backbone import load_backbone
 from vcrt_train.policy.scoring import score_orders
+from vcrt_train.randomness import generator
 from vcrt_train.training.run import start
 from vcrt_train.training.update import trainable_parameters
 

@@ -6,7 +6,6 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from vcrt.errors import BackboneError, UnknownNameError
-from vcrt.randomness import generator
 from vcrt.records.policy_view import (
     POINTER_TOKENS,
     PointerRelation,
@@ -30,6 +29,7 @@ from vcrt_train.policy.tokenizer import (
     read_tokenizer,
     token_ids,
 )
+from vcrt_train.randomness import generator
 
 RECORD = PolicyRecord(
     record_id="never rendered",

@@ -215,7 +215,7 @@ def test_a_tokenizer_with_more_tokens_than_embeddings_is_refused_where_it_matter
     make_lock(reference)
     backbone = load_backbone(reference)
     from training_fixtures import supervised_record
-    from vcrt.randomness import generator
+    from vcrt_train.randomness import generator
 
     with pytest.raises(BackboneError, match="tokenizer is not the model's"):
         backbone.encode(supervised_record(0).record, "sorted", generator(0, "x"))

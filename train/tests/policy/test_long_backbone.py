@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from vcrt.orders import linear_extensions
-from vcrt.randomness import generator
 from vcrt.records.policy_view import ANSWER, LARGEST_POOL, POINTER_TOKENS, render
 from vcrt_research.long_backbone_card import look_ups, random_poset, untrained_passes
 from vcrt_research.pretraining import pretrain
@@ -33,6 +32,7 @@ from vcrt_train.policy.prefix_tree import prefix_tree
 from vcrt_train.policy.reference import backbone_reference
 from vcrt_train.policy.scoring import greedy_orders, score_prefixes
 from vcrt_train.policy.tokenizer import QUESTION, embedded_tokenizer
+from vcrt_train.randomness import generator
 
 SERIALISATIONS = ("sorted", "shuffled")
 FEW = Shape(num_operations=12, num_relations=5, has_commuting=False)

@@ -8,6 +8,7 @@ import torch
 from tabular_policy import members, random_order, random_table
 from vcrt.orders import all_orders
 from vcrt_train.policy.order_sampling import Draw, sample_orders
+from vcrt_train.training.legal_trees import moves_after
 
 
 def drawn(table, draws, *, seed=0, num_prompts=1):
@@ -79,7 +80,7 @@ def test_equal_generators_give_equal_orders():
 
 def test_a_policy_that_gives_legal_moves_nothing_is_drawn_from_all_the_same():
     table, order = random_table(4, 5), random_order(4, 6, share=0.8)
-    legal = torch.tensor(order.legal_moves(table.tree.used))
+    legal = moves_after(order, torch.tensor(table.tree.used))
     against = type(table)(table.tree, table.logits - 800.0 * legal)
     (found,) = drawn(against, [Draw(count=5, scheme="independent", within=[order])])
     assert all(order.allows(each) for each in found[0])

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from language_models import byte_level_tokenizer
 from vcrt.errors import BackboneError
-from vcrt.randomness import generator
 from vcrt.records.policy_view import (
     ANSWER,
     BEGIN,
@@ -30,6 +29,7 @@ from vcrt.records.policy_view import (
 )
 from vcrt_train.policy.record_text import TextEncoder, TextForm, choose_pointers, record_text
 from vcrt_train.policy.reference import BackboneReference, backbone_reference
+from vcrt_train.randomness import generator
 
 #: How each relation reads, written down once more.
 SENTENCES = {

@@ -13,7 +13,6 @@ from transformers import PreTrainedTokenizerFast
 from language_models import CHAT_TEMPLATE, byte_level_tokenizer
 from training_fixtures import supervised_records
 from vcrt.errors import BackboneError
-from vcrt.randomness import generator
 from vcrt.records.policy_view import (
     POINTER_POOL,
     POINTER_TOKENS,
@@ -23,6 +22,7 @@ from vcrt.records.policy_view import (
 )
 from vcrt_train.policy import record_text as text_module
 from vcrt_train.policy.record_text import CANDIDATES, TextEncoder, TextForm, choose_pointers
+from vcrt_train.randomness import generator
 
 RECORD = PolicyRecord(
     record_id="never rendered",

@@ -21,7 +21,6 @@ from one_process import in_this_process
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import BackboneError, DatasetError, RunError
-from vcrt.randomness import generator
 from vcrt.records.dataset import load_items, open_dataset, read_audit, read_policy_records
 from vcrt.records.ledger import GENESIS, Ledger, recorded_openings
 from vcrt.replay.config import sampled
@@ -42,6 +41,7 @@ from vcrt_train.protocol.plan import PLAN_FILE, Plan
 from vcrt_train.protocol.planned_training import train
 from vcrt_train.protocol.planning import make_plan
 from vcrt_train.protocol.scores import Scores, openings, openings_of_dataset
+from vcrt_train.randomness import generator
 from vcrt_train.report.analysis import analyse
 from vcrt_train.report.gather import gather
 from vcrt_train.report.summary import summary

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from coverage_support import bench
 from vcrt.errors import VcrtError
-from vcrt.randomness import generator
 from vcrt_train.protocol.crossed import crossed_interval, runs_interval
 from vcrt_train.protocol.statistics import (
     hierarchical_bootstrap,
     paired_bootstrap,
     proportion_interval,
 )
+from vcrt_train.randomness import generator
 
 ANYWHERE = (float("-inf"), float("inf"))
 T = scipy.stats.t.ppf

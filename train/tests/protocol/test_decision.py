@@ -26,7 +26,6 @@ from vcrt.cli import main
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.orders import linear_extensions
-from vcrt.randomness import generator
 from vcrt.records.audit import certified_from_row
 from vcrt.records.certificate import certificate_document
 from vcrt.records.dataset import read_audit
@@ -38,6 +37,7 @@ from vcrt_train.protocol.decision import chosen_run, decide, load_policy
 from vcrt_train.protocol.experiment import open_experiment
 from vcrt_train.protocol.planned_training import _train_job, _TrainJob
 from vcrt_train.protocol.relation_records import read_relation_record, with_pointers
+from vcrt_train.randomness import generator
 
 TWO_TOYS = {name: toy.THREE_TOYS[name] for name in ("toy-a", "toy-b")}
 RECORD = {

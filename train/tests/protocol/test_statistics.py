@@ -12,7 +12,6 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vcrt.randomness import generator
 from vcrt_train.protocol import statistics
 from vcrt_train.protocol.statistics import (
     Interval,
@@ -28,6 +27,7 @@ from vcrt_train.protocol.statistics import (
     run_means,
     share_intervals,
 )
+from vcrt_train.randomness import generator
 
 SMALL = {
     "a": np.array([[1, 0, -1, 0], [1, 1, 0, 0]], dtype=float),

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from report_support import FOLDS, invented, passes
-from vcrt.randomness import generator
 from vcrt_train.protocol.statistics import Interval, paired_bootstrap, pass_rate
+from vcrt_train.randomness import generator
 from vcrt_train.report.analysis import HELD_OUT, SOURCE, analyse, points_of, update_points
 from vcrt_train.report.contents import FoldScore
 from vcrt_train.report.coverage import coverage_sentences, coverage_table

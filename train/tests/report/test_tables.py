@@ -17,9 +17,9 @@ from report_support import (
     passes,
     synthetic_contents,
 )
-from vcrt.randomness import generator
 from vcrt_train.protocol.crossed import crossed_interval
 from vcrt_train.protocol.statistics import paired_bootstrap
+from vcrt_train.randomness import generator
 from vcrt_train.report.analysis import analyse
 from vcrt_train.report.contents import ReportContents
 from vcrt_train.report.estimates import FROZEN

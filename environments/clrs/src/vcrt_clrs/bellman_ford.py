@@ -20,6 +20,7 @@ import numpy as np
 
 from vcrt.environments.contract import Accepted, Footprint, Operation, Rejected, Schema, Transition
 from vcrt.hashing import Json
+from vcrt.randomness import Generator
 from vcrt_clrs.reading import (
     Edge,
     WeightedGraph,
@@ -115,7 +116,7 @@ class BellmanFord(SynchronousSchema[BellmanFordState]):
     final_hints = ("pi_h", "d", "msk")
 
     def lift(
-        self, trace: Trace, num_operations: int, rng: np.random.Generator
+        self, trace: Trace, num_operations: int, rng: Generator
     ) -> Lifted[BellmanFordState] | None:
         """Operations from the state at the start of a round; the reference order is any linear extension."""
         rounds = list(self.rounds(self.start(trace)))

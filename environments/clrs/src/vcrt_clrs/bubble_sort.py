@@ -18,6 +18,7 @@ import numpy as np
 
 from vcrt.environments.contract import Accepted, Footprint, Operation, Rejected, Schema, Transition
 from vcrt.hashing import Json
+from vcrt.randomness import Generator
 from vcrt_clrs.reading import (
     Keys,
     keys_of,
@@ -79,7 +80,7 @@ class BubbleSort(AlgorithmSchema[BubbleSortState]):
     placing = "next"
 
     def lift(
-        self, trace: Trace, num_operations: int, rng: np.random.Generator
+        self, trace: Trace, num_operations: int, rng: Generator
     ) -> Lifted[BubbleSortState] | None:
         """A window of exchanges of which two touch; the reference order is any linear extension."""
         steps = self.steps(trace)

@@ -14,7 +14,7 @@ import numpy as np
 from vcrt.environments.contract import CrossCheck, Episode, Operation, Provenance
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.hashing import Json
-from vcrt.randomness import derive_seed, generator
+from vcrt.randomness import Generator, derive_seed, generator
 from vcrt_clrs.schema import DIGEST_BYTES, AlgorithmSchema, AlgorithmState, state_after
 from vcrt_clrs.trace import NUM_SEEDS, Instance, Rows, Trace, genuine_trace
 
@@ -57,7 +57,7 @@ def traces(
     sizes: Sizes,
     schema: str,
     seed: int,
-    rng: np.random.Generator,
+    rng: Generator,
 ) -> Iterator[tuple[Instance, Trace]]:
     """Runs of an algorithm on inputs that are drawn for the episode of ``seed``, each under a seed of its own."""
     lengths, probabilities = sizes

@@ -22,6 +22,7 @@ import numpy as np
 from vcrt.environments.contract import Accepted, Footprint, Operation, Rejected, Schema, Transition
 from vcrt.hashing import Json
 from vcrt.printable import counted
+from vcrt.randomness import Generator
 from vcrt_clrs.reading import (
     Keys,
     keys_of,
@@ -152,7 +153,7 @@ class Heapsort(AlgorithmSchema[HeapsortState]):
     placing = "later"
 
     def lift(
-        self, trace: Trace, num_operations: int, rng: np.random.Generator
+        self, trace: Trace, num_operations: int, rng: Generator
     ) -> Lifted[HeapsortState] | None:
         """Operations from the state before the child; the reference order is any linear extension.
 

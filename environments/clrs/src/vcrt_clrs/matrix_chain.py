@@ -24,6 +24,7 @@ import numpy as np
 
 from vcrt.environments.contract import Accepted, Footprint, Operation, Rejected, Schema, Transition
 from vcrt.hashing import Json
+from vcrt.randomness import Generator
 from vcrt_clrs.reading import (
     Keys,
     keys_of,
@@ -150,7 +151,7 @@ class MatrixChainOrder(SynchronousSchema[MatrixChainState]):
     final_hints = ("s_h", "m", "msk")
 
     def lift(
-        self, trace: Trace, num_operations: int, rng: np.random.Generator
+        self, trace: Trace, num_operations: int, rng: Generator
     ) -> Lifted[MatrixChainState] | None:
         """Operations from the state at the start of a round; the reference order is any linear extension."""
         for taken in shuffled(list(self.rounds(self.start(trace))), rng):

@@ -15,10 +15,9 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-import numpy as np
-
 from vcrt.environments.contract import Accepted, Footprint, Operation, Rejected, Schema, Transition
 from vcrt.hashing import Json
+from vcrt.randomness import Generator
 from vcrt_clrs.reading import (
     Edge,
     WeightedGraph,
@@ -133,7 +132,7 @@ class MstKruskal(AlgorithmSchema[KruskalState]):
     placing = "next in order"
 
     def lift(
-        self, trace: Trace, num_operations: int, rng: np.random.Generator
+        self, trace: Trace, num_operations: int, rng: Generator
     ) -> Lifted[KruskalState] | None:
         """A window of the run in its own order; where the competing pair stands in it varies."""
         steps = self.steps(trace)

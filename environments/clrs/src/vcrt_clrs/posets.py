@@ -14,8 +14,6 @@ from itertools import combinations, islice, takewhile
 from types import NoneType
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from vcrt.environments.contract import Episode, Schema
 from vcrt.environments.posets import (
     MAX_ANTI_DIAMONDS,
@@ -30,7 +28,7 @@ from vcrt.environments.relation_search import find_relations
 from vcrt.errors import VcrtError
 from vcrt.hashing import Json
 from vcrt.orders import transitive_closure
-from vcrt.randomness import generator
+from vcrt.randomness import Generator, generator
 from vcrt_clrs.bellman_ford import BellmanFord
 from vcrt_clrs.episodes import ENVIRONMENT, Sizes, completion, lifted_episode, traces
 from vcrt_clrs.heapsort import Extract, Heapsort
@@ -157,13 +155,11 @@ def algorithm_of(schema: str, initial: Json) -> AlgorithmSchema[Any]:
     return read_member(initial, "algorithm", read_algorithm)
 
 
-def _shape(
-    algorithm: AlgorithmSchema[Any], shapes: Sequence[str], rng: np.random.Generator
-) -> _Wanted:
+def _shape(algorithm: AlgorithmSchema[Any], shapes: Sequence[str], rng: Generator) -> _Wanted:
     shape = shapes[int(rng.integers(len(shapes)))]
 
     def find(trace: Trace, first: int, near: Sequence[Taken[Any]]) -> list[Any] | None:
-        places = sorted(rng.permutation(len(near))[:_POOL_SIZE].tolist())
+        places = sorted(rng.permutation(len(near))[:_POOL_SIZE])
         ahead = _Ahead(near[0].before, [near[place].step for place in places])
         for chosen in ahead.choices(shape, rng):
             relations = ahead.relations(chosen, rng)
@@ -179,7 +175,7 @@ def _shape(
     )
 
 
-def _number(num_steps: int, rng: np.random.Generator) -> _Wanted:
+def _number(num_steps: int, rng: Generator) -> _Wanted:
     number = 1 + int(rng.integers(MAX_ANTI_DIAMONDS))
     able = [runs for runs in LONG_RUNS.values() if runs.most >= number]
     runs = able[int(rng.integers(len(able)))]
@@ -231,7 +227,7 @@ class _Ahead:
         """The state after some steps, None if one is refused."""
         return state_after(self.state if start is None else start, self.chosen(places))
 
-    def relations(self, chosen: Sequence[int], rng: np.random.Generator) -> Relations | None:
+    def relations(self, chosen: Sequence[int], rng: Generator) -> Relations | None:
         """The relations of some steps, if they explain what these do."""
 
         def take(state: AlgorithmState, step: int) -> AlgorithmState | None:
@@ -269,7 +265,7 @@ class _Ahead:
         forms = [None if end is None else end.canonical() for end in ends]
         return forms[0] != forms[1]
 
-    def choices(self, shape: str, rng: np.random.Generator) -> list[tuple[int, ...]]:
+    def choices(self, shape: str, rng: Generator) -> list[tuple[int, ...]]:
         """Four of the steps, each choice once, where as many pairs depend on each other as a shape needs.
 
         Looks at the pairs from the first state alone, which is quick. A pair of which neither order runs there shows
@@ -285,9 +281,7 @@ class _Ahead:
                 choices.append(chosen)
         return shuffled(choices, rng)
 
-    def choose(
-        self, num_steps: int, number: int, rng: np.random.Generator
-    ) -> tuple[int, ...] | None:
+    def choose(self, num_steps: int, number: int, rng: Generator) -> tuple[int, ...] | None:
         """That many steps that the run's order accepts, with that many dependent pairs as far as these show.
 
         Step by step; as long as pairs are missing, the next one is at times to add some, and else to add none.

@@ -12,11 +12,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
-import numpy as np
-
 from vcrt.environments.contract import Accepted, Footprint, Operation, Schema, Transition
 from vcrt.hashing import Json
 from vcrt.orders import first_before_second
+from vcrt.randomness import Generator
 from vcrt_clrs.trace import Rows, Trace
 
 #: Where a sampled episode's operations stand among the steps of the run that follow its initial state: somewhere,
@@ -107,7 +106,7 @@ class AlgorithmSchema(ABC, Generic[S]):
     placing: ClassVar[Placing]
 
     @abstractmethod
-    def lift(self, trace: Trace, num_operations: int, rng: np.random.Generator) -> Lifted[S] | None:
+    def lift(self, trace: Trace, num_operations: int, rng: Generator) -> Lifted[S] | None:
         """An episode out of ``trace`` whose structure promises one dependent pair, or None if it has none."""
 
     @abstractmethod
@@ -208,14 +207,14 @@ class SynchronousSchema(AlgorithmSchema[R]):
         return {output.removesuffix("_h"): rows[output][0], **{name: rows[name] for name in others}}
 
 
-def shuffled(items: Sequence[Item], rng: np.random.Generator) -> list[Item]:
+def shuffled(items: Sequence[Item], rng: Generator) -> list[Item]:
     """The items in a random order."""
-    return [items[index] for index in rng.permutation(len(items)).tolist()]
+    return [items[index] for index in rng.permutation(len(items))]
 
 
-def linear_extension(items: Sequence[Item], rng: np.random.Generator) -> list[Item]:
+def linear_extension(items: Sequence[Item], rng: Generator) -> list[Item]:
     """A random order of ``items`` in which the first one stands before the second."""
-    return first_before_second(items, rng.permutation(len(items)).tolist())
+    return first_before_second(items, rng.permutation(len(items)))
 
 
 def with_independent(
@@ -223,7 +222,7 @@ def with_independent(
     others: Sequence[Item],
     num_operations: int,
     independent: Callable[[Item, Sequence[Item]], bool],
-    rng: np.random.Generator,
+    rng: Generator,
 ) -> list[Item] | None:
     """A pair and others, each independent of those chosen before; None if there are too few of them."""
     chosen = list(pair)

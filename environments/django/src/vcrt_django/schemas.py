@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-import numpy as np
-
 from vcrt.environments.contract import AntiDiamonds, Episode, Operation, Provenance, Schema
 from vcrt.environments.posets import (
     DrawnRelations,
@@ -20,7 +18,7 @@ from vcrt.environments.posets import (
     several_schema,
 )
 from vcrt.hashing import Json
-from vcrt.randomness import fresh_names, generator, pick
+from vcrt.randomness import Generator, fresh_names, generator, pick
 
 _NAMES = 300
 _ROWS = 3
@@ -32,7 +30,7 @@ _Pair: TypeAlias = tuple[str, str]
 class _App:
     """An app as it stands before the steps, and names that are not used yet."""
 
-    def __init__(self, rng: np.random.Generator) -> None:
+    def __init__(self, rng: Generator) -> None:
         self.rng = rng
         self._names: Iterator[str] = iter(fresh_names(rng, _NAMES))
         self.label = self.name()
@@ -184,9 +182,9 @@ def sample_episode(schema: Schema, seed: int) -> Episode:
     )
 
 
-def _arranged(rng: np.random.Generator, steps: Sequence[str]) -> list[str]:
+def _arranged(rng: Generator, steps: Sequence[str]) -> list[str]:
     """A random order in which the first two stand as given; all such orders are equally likely."""
-    places = [int(place) for place in rng.permutation(len(steps))]
+    places = rng.permutation(len(steps))
     places[:2] = sorted(places[:2])
     placed = dict(zip(places, steps, strict=True))
     return [placed[place] for place in range(len(steps))]
@@ -276,7 +274,7 @@ def _overwrites(app: _App) -> _Pair:
     columns = [f"models.CharField(max_length={size}, null=True)" for size in (low, high)]
     if app.rng.random() < 0.3:
         changes = [f'migrations.AlterField("{model}", "{field}", {column})' for column in columns]
-    first, second = (int(place) for place in app.rng.permutation(len(changes))[:2])
+    first, second = app.rng.permutation(len(changes))[:2]
     return changes[first], changes[second]
 
 

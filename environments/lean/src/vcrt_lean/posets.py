@@ -13,8 +13,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-import numpy as np
-
 from vcrt.environments.contract import Episode, Operation, Provenance, Schema
 from vcrt.environments.posets import (
     DrawnRelations,
@@ -27,7 +25,7 @@ from vcrt.environments.posets import (
 )
 from vcrt.hashing import Json
 from vcrt.orders import transitive_closure
-from vcrt.randomness import generator
+from vcrt.randomness import Generator, generator
 from vcrt_lean.schemas import (
     case_step,
     conjunction,
@@ -75,7 +73,7 @@ _MAX_CHARS = 1900
 #: The proof of a goal that is a bare equation.
 _BARE = "Eq.refl _"
 _Draft: TypeAlias = tuple[Json, list[Operation]]
-_Writer: TypeAlias = Callable[[np.random.Generator, Pairs, int], _Draft]
+_Writer: TypeAlias = Callable[[Generator, Pairs, int], _Draft]
 #: Part of what is to be proved: its type, the term that leaves its goals open, and their steps by number.
 _Goals: TypeAlias = tuple[str, str, dict[int, Operation]]
 
@@ -102,7 +100,7 @@ def sample_poset(schema: Schema, seed: int) -> Episode:
     )
 
 
-def have_steps(rng: np.random.Generator, shape: Pairs, num_steps: int) -> _Draft:
+def have_steps(rng: Generator, shape: Pairs, num_steps: int) -> _Draft:
     """A proof and the facts that are stated in it, each with those before it in ``shape`` in its proof, or hidden."""
     theorem, *names = fresh_names(rng, 1 + 2 * num_steps)
     signatures, names = names[:num_steps], names[num_steps:]
@@ -112,7 +110,7 @@ def have_steps(rng: np.random.Generator, shape: Pairs, num_steps: int) -> _Draft
 
 
 def have_texts(
-    rng: np.random.Generator, shape: Pairs, names: Sequence[str], facts: Sequence[Fact]
+    rng: Generator, shape: Pairs, names: Sequence[str], facts: Sequence[Fact]
 ) -> list[str]:
     """``have`` steps that cite those before them in ``shape``; some of them hide one instead, and have its name."""
     names = list(names)
@@ -140,9 +138,7 @@ def _may_hide(shape: Pairs, hidden: int, hiding: int) -> bool:
     return last and all((user, hiding) in closure for user in users)
 
 
-def cite_steps(
-    rng: np.random.Generator, shape: Pairs, num_steps: int, num_classes: int = 1
-) -> _Draft:
+def cite_steps(rng: Generator, shape: Pairs, num_steps: int, num_classes: int = 1) -> _Draft:
     """Declarations that cite those before them in ``shape``; some are instances and replace one instead.
 
     Each class has room for two pairs of instances.
@@ -152,7 +148,7 @@ def cite_steps(
     names = names[2 * num_classes :]
     frame, facts = frame_of(rng)
     conflicts = _conflicting(rng, shape, _may_replace)
-    room = [(*each, c) for each in classes for c in rng.permutation(_CARRIERS).tolist()]
+    room = [(*each, c) for each in classes for c in rng.permutation(_CARRIERS)]
     values: dict[int, _Instance] = {}
     for (class_name, field, carrier), pair in zip(room, conflicts, strict=False):
         for step, value in zip(pair, _two_values(rng, carrier), strict=True):
@@ -210,11 +206,11 @@ def _may_replace(shape: Pairs, replaced: int, replacing: int) -> bool:
 
 
 def _conflicting(
-    rng: np.random.Generator, shape: Pairs, may: Callable[[Pairs, int, int], bool]
+    rng: Generator, shape: Pairs, may: Callable[[Pairs, int, int], bool]
 ) -> list[tuple[int, int]]:
     """Pairs of the shape that conflict, no two with a step in common."""
     chosen: list[tuple[int, int]] = []
-    for place in rng.permutation(len(shape)).tolist():
+    for place in rng.permutation(len(shape)):
         pair = sorted(shape)[place]
         free = not {step for other in chosen for step in other} & set(pair)
         if free and may(shape, *pair) and rng.random() < _CONFLICT:
@@ -222,11 +218,11 @@ def _conflicting(
     return chosen
 
 
-def _following(rng: np.random.Generator, cited: Sequence[Fact], facts: Sequence[Fact]) -> Fact:
+def _following(rng: Generator, cited: Sequence[Fact], facts: Sequence[Fact]) -> Fact:
     """A fact whose proof uses all that are cited; from what is known, if none are."""
     if not cited:
         return extended(rng, pick(rng, facts), facts)
-    order = [cited[place] for place in rng.permutation(len(cited)).tolist()]
+    order = [cited[place] for place in rng.permutation(len(cited))]
     fact = order[0]
     for other in order[1:]:
         fact = Fact(
@@ -236,17 +232,17 @@ def _following(rng: np.random.Generator, cited: Sequence[Fact], facts: Sequence[
     return extended(rng, fact)
 
 
-def _two_values(rng: np.random.Generator, carrier: str) -> list[str]:
+def _two_values(rng: Generator, carrier: str) -> list[str]:
     if carrier == "Bool":
         values = ["Bool.true", "Bool.false"]
     else:
         values = []
         while len(values) < 2:
             values = list(dict.fromkeys((*values, numeral(rng))))
-    return [values[place] for place in rng.permutation(2).tolist()]
+    return [values[place] for place in rng.permutation(2)]
 
 
-def _proof(rng: np.random.Generator, pairs: Pairs, num_steps: int) -> _Draft:
+def _proof(rng: Generator, pairs: Pairs, num_steps: int) -> _Draft:
     """Some groups of steps close sibling goals; all other steps state facts."""
     theorem, main, *names = fresh_names(rng, 2 + 2 * num_steps)
     signatures, names = names[:num_steps], names[num_steps:]
@@ -264,7 +260,7 @@ def _proof(rng: np.random.Generator, pairs: Pairs, num_steps: int) -> _Draft:
     texts = have_texts(rng, shape, [names[step] for step in rest], facts)
     operations |= {s: named(signatures[s], t) for s, t in zip(rest, texts, strict=True)}
     last = pick(rng, facts)
-    shuffled = [parts[index] for index in rng.permutation(len(parts)).tolist()]
+    shuffled = [parts[index] for index in rng.permutation(len(parts))]
     if rest:
         shuffled.insert(0, (last.type, f"?{main}", {}))
     target = conjunction([kind for kind, *_ in shuffled], "And {} {}")
@@ -287,7 +283,7 @@ def _settled_at_once(group: Sequence[int], pairs: Collection[Pair]) -> bool:
 
 
 def _goals(
-    rng: np.random.Generator, group: Sequence[int], names: Sequence[str], facts: Sequence[Fact]
+    rng: Generator, group: Sequence[int], names: Sequence[str], facts: Sequence[Fact]
 ) -> _Goals:
     """One goal; or a witness, and the goals about it that its value, or the proof of any of them, settles."""
     first, *others = group

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-import numpy as np
-
 from vcrt.environments.contract import AntiDiamonds, Episode, Operation, Provenance, Schema
 from vcrt.hashing import Json
-from vcrt.randomness import generator
+from vcrt.randomness import Generator, generator
 from vcrt_lean.terms import (
     ATOMS,
     MAX_CONSTRUCTORS,
@@ -48,7 +46,7 @@ def sample_episode(schema: str, seed: int) -> Episode:
     *_, generate = _FAMILIES[schema]
     initial, operations = generate(rng)
     # The pair stands in its order; all such orders are equally likely.
-    places = rng.permutation(_NUM_STEPS).tolist()
+    places = rng.permutation(_NUM_STEPS)
     places[:2] = sorted(places[:2])
     return Episode(
         environment="lean",
@@ -61,7 +59,7 @@ def sample_episode(schema: str, seed: int) -> Episode:
     )
 
 
-def _cite(rng: np.random.Generator) -> _Draft:
+def _cite(rng: Generator) -> _Draft:
     cited, citing, *rest = fresh_names(rng, _NUM_STEPS)
     first = lemma(rng)
     used = Fact(first.fact.type, first.application(cited))
@@ -74,7 +72,7 @@ def _cite(rng: np.random.Generator) -> _Draft:
     ]
 
 
-def _defn(rng: np.random.Generator) -> _Draft:
+def _defn(rng: Generator) -> _Draft:
     defined, proving, *rest = fresh_names(rng, _NUM_STEPS)
     made, about = definition(rng, defined)
     return _PLAIN, [
@@ -84,7 +82,7 @@ def _defn(rng: np.random.Generator) -> _Draft:
     ]
 
 
-def _inductive(rng: np.random.Generator) -> _Draft:
+def _inductive(rng: Generator) -> _Draft:
     kind, using, *names = fresh_names(rng, _NUM_STEPS + (_NUM_STEPS - 1) * MAX_CONSTRUCTORS)
     rest, spare = names[: _NUM_STEPS - 2], names[_NUM_STEPS - 2 :]
     constructors = constructors_from(rng, spare)
@@ -104,7 +102,7 @@ def _inductive(rng: np.random.Generator) -> _Draft:
     ]
 
 
-def _instances(rng: np.random.Generator) -> _Draft:
+def _instances(rng: Generator) -> _Draft:
     class_name, field, *names = fresh_names(rng, 2 + _NUM_STEPS)
     carrier, values = two_values(rng)
     result, wrap = pick(rng, (("α", "{}"), ("N → α", "fun n => {}"), ("Prop → α", "fun p => {}")))
@@ -121,7 +119,7 @@ def _instances(rng: np.random.Generator) -> _Draft:
     return initial, [*pair, *(_declaration(rng, name) for name in names[2:])]
 
 
-def _have(rng: np.random.Generator) -> _Draft:
+def _have(rng: Generator) -> _Draft:
     theorem, first, *names = fresh_names(rng, 1 + _NUM_STEPS)
     frame, facts = frame_of(rng)
     base = extended(rng, pick(rng, facts), facts)
@@ -133,7 +131,7 @@ def _have(rng: np.random.Generator) -> _Draft:
     return proof_with(rng, theorem, frame, facts), steps
 
 
-def _shadow(rng: np.random.Generator) -> _Draft:
+def _shadow(rng: Generator) -> _Draft:
     theorem, shared, *names = fresh_names(rng, 2 * _NUM_STEPS)
     signatures, names = names[:_NUM_STEPS], [shared, shared, *names[_NUM_STEPS:]]
     frame, facts = frame_of(rng)
@@ -146,7 +144,7 @@ def _shadow(rng: np.random.Generator) -> _Draft:
     return proof_with(rng, theorem, frame, facts), list(steps)
 
 
-def _tactic_siblings(rng: np.random.Generator) -> _Draft:
+def _tactic_siblings(rng: Generator) -> _Draft:
     theorem, witness, proof, *rest = fresh_names(rng, 1 + _NUM_STEPS)
     frame, facts = frame_of(rng)
     carrier, (value, _) = two_values(rng)
@@ -155,7 +153,7 @@ def _tactic_siblings(rng: np.random.Generator) -> _Draft:
     goals = {tag: extended(rng, pick(rng, facts), facts) for tag in rest}
     parts = [(kind, f"Exists.intro ?{witness} ?{proof}")]
     parts += [(fact.type, f"?{tag}") for tag, fact in goals.items()]
-    shuffled = [parts[place] for place in rng.permutation(len(parts)).tolist()]
+    shuffled = [parts[place] for place in rng.permutation(len(parts))]
     target = conjunction([kind for kind, _ in shuffled], "And {} {}")
     opening = conjunction([term for _, term in shuffled], "And.intro {} {}")
     proofs = {witness: value, proof: closed, **{tag: fact.proof for tag, fact in goals.items()}}
@@ -178,7 +176,7 @@ def have_step(name: str, fact: Fact) -> str:
     return f"have {name} : {fact.type} := {fact.proof}"
 
 
-def _declaration(rng: np.random.Generator, name: str) -> Operation:
+def _declaration(rng: Generator, name: str) -> Operation:
     """A theorem, or now and then a definition, that needs nothing else."""
     if rng.random() < 0.15:
         made, _ = definition(rng, name)
@@ -186,14 +184,14 @@ def _declaration(rng: np.random.Generator, name: str) -> Operation:
     return named(name, lemma(rng).theorem(name))
 
 
-def _widened(rng: np.random.Generator, about: Lemma) -> Lemma:
+def _widened(rng: Generator, about: Lemma) -> Lemma:
     """``about`` itself, or with a larger fact that still speaks of the same thing."""
     if rng.random() < 0.4:
         return about
     return Lemma(hypotheses=about.hypotheses, fact=extended(rng, about.fact))
 
 
-def frame_of(rng: np.random.Generator) -> tuple[Frame, list[Fact]]:
+def frame_of(rng: Generator) -> tuple[Frame, list[Fact]]:
     """The hypotheses of a proof, and the facts that follow from them at once."""
     a, b, c = (proposition(rng) for _ in range(3))
     hypotheses = (("x", a), ("y", f"{grouped(a)} → {grouped(b)}"), ("z", c))
@@ -213,15 +211,13 @@ def proof_of(
     return {"form": "tactics", "statement": statement, "opening": opening, "closing": closing}
 
 
-def proof_with(rng: np.random.Generator, theorem: str, frame: Frame, facts: Sequence[Fact]) -> Json:
+def proof_with(rng: Generator, theorem: str, frame: Frame, facts: Sequence[Fact]) -> Json:
     """A theorem whose steps state facts, and which one of the hypotheses' own consequences ends."""
     goal = pick(rng, facts)
     return proof_of(theorem, frame, goal.type, closing=f"exact {goal.proof}")
 
 
-def equation(
-    rng: np.random.Generator, carrier: str, value: str, facts: Sequence[Fact]
-) -> tuple[str, str]:
+def equation(rng: Generator, carrier: str, value: str, facts: Sequence[Fact]) -> tuple[str, str]:
     """A proposition about ``n`` that only ``value`` fulfils, and a proof that finds the value by itself."""
     fact = pick(rng, facts)
     kind, proof = grouped(fact.type), grouped(fact.proof)
@@ -246,7 +242,7 @@ def conjunction(parts: Sequence[str], form: str) -> str:
 
 
 #: By name: what an episode is made of, how its pair depends, and what generates it.
-_FAMILIES: Mapping[str, tuple[str, AntiDiamonds, Callable[[np.random.Generator], _Draft]]] = {
+_FAMILIES: Mapping[str, tuple[str, AntiDiamonds, Callable[[Generator], _Draft]]] = {
     "cite": ("theorems, one of which cites another", "precedes", _cite),
     "defn": ("a definition among theorems, and a proof about what it defines", "precedes", _defn),
     "inductive": (

@@ -10,8 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from vcrt.randomness import Generator
 from vcrt.randomness import fresh_names as fresh_names
 from vcrt.randomness import pick as pick
 
@@ -86,7 +85,7 @@ def grouped(text: str) -> str:
     return f"({text})" if " " in text else text
 
 
-def proposition(rng: np.random.Generator, depth: int = 2) -> str:
+def proposition(rng: Generator, depth: int = 2) -> str:
     """A random proposition over the propositional variables."""
     if depth == 0 or rng.random() < 0.5:
         return pick(rng, ATOMS)
@@ -95,7 +94,7 @@ def proposition(rng: np.random.Generator, depth: int = 2) -> str:
     return form.format(left, right)
 
 
-def numeral(rng: np.random.Generator, low: int = 0, high: int = 4) -> str:
+def numeral(rng: Generator, low: int = 0, high: int = 4) -> str:
     """A numeral of the prelude, from ``low`` to ``high - 1``."""
     text = "N.z"
     for _ in range(int(rng.integers(low, high))):
@@ -103,7 +102,7 @@ def numeral(rng: np.random.Generator, low: int = 0, high: int = 4) -> str:
     return text
 
 
-def two_values(rng: np.random.Generator) -> tuple[str, tuple[str, str]]:
+def two_values(rng: Generator) -> tuple[str, tuple[str, str]]:
     """A type and two different values of it."""
     if rng.random() < 0.25:
         return "Bool", pick(rng, (("Bool.true", "Bool.false"), ("Bool.false", "Bool.true")))
@@ -113,7 +112,7 @@ def two_values(rng: np.random.Generator) -> tuple[str, tuple[str, str]]:
     return "N", (first, second)
 
 
-def lemma(rng: np.random.Generator) -> Lemma:
+def lemma(rng: Generator) -> Lemma:
     """A random lemma that needs nothing else."""
     a, b, c = (proposition(rng) for _ in range(3))
     ga, gb = grouped(a), grouped(b)
@@ -137,7 +136,7 @@ def lemma(rng: np.random.Generator) -> Lemma:
     return Lemma(hypotheses=tuple(zip("xy", hypotheses, strict=False)), fact=Fact(kind, proof))
 
 
-def extended(rng: np.random.Generator, fact: Fact, others: Sequence[Fact] = ()) -> Fact:
+def extended(rng: Generator, fact: Fact, others: Sequence[Fact] = ()) -> Fact:
     """A larger fact whose proof uses that of ``fact``, beside one of ``others`` if there are any."""
     kind, proof = grouped(fact.type), grouped(fact.proof)
     extra, value = grouped(proposition(rng, 1)), grouped(numeral(rng))
@@ -160,12 +159,12 @@ def extended(rng: np.random.Generator, fact: Fact, others: Sequence[Fact] = ()) 
     return pick(rng, shapes)
 
 
-def definition(rng: np.random.Generator, name: str) -> tuple[Definition, Lemma]:
+def definition(rng: Generator, name: str) -> tuple[Definition, Lemma]:
     """A random definition to stand under ``name``, and a lemma about what it defines."""
     return pick(rng, (_constant, _function, _formula, _predicate))(rng, name)
 
 
-def constructors_from(rng: np.random.Generator, names: list[str]) -> list[str]:
+def constructors_from(rng: Generator, names: list[str]) -> list[str]:
     """Some of ``names``, taken off its end: between one and :data:`MAX_CONSTRUCTORS`."""
     return [names.pop() for _ in range(int(rng.integers(1, MAX_CONSTRUCTORS + 1)))]
 
@@ -175,7 +174,7 @@ def inductive_type(name: str, constructors: Sequence[str]) -> str:
     return " ".join([f"inductive {name} : Type where", *(f"| {c}" for c in constructors)])
 
 
-def definition_on(rng: np.random.Generator, kind: str, constructors: Sequence[str]) -> Definition:
+def definition_on(rng: Generator, kind: str, constructors: Sequence[str]) -> Definition:
     """A value of an inductive type, or a function or a property on it."""
     value = f"{kind}.{pick(rng, constructors)}"
     source = pick(rng, ("N", "Bool", "Prop", kind))
@@ -195,7 +194,7 @@ def definition_on(rng: np.random.Generator, kind: str, constructors: Sequence[st
     return pick(rng, shapes)
 
 
-def lemma_on(rng: np.random.Generator, kind: str, constructors: Sequence[str]) -> Lemma:
+def lemma_on(rng: Generator, kind: str, constructors: Sequence[str]) -> Lemma:
     """Something that holds of an inductive type."""
     value = f"{kind}.{pick(rng, constructors)}"
     body = proposition(rng)
@@ -210,7 +209,7 @@ def lemma_on(rng: np.random.Generator, kind: str, constructors: Sequence[str]) -
     return pick(rng, shapes)
 
 
-def _constant(rng: np.random.Generator, name: str) -> tuple[Definition, Lemma]:
+def _constant(rng: Generator, name: str) -> tuple[Definition, Lemma]:
     """A value of a data type, and that it is this value."""
     carrier, (value, _) = two_values(rng)
     facts = [*_equations(name, value), _existence(carrier, name)]
@@ -219,7 +218,7 @@ def _constant(rng: np.random.Generator, name: str) -> tuple[Definition, Lemma]:
     return Definition(carrier, value), Lemma(fact=pick(rng, facts))
 
 
-def _function(rng: np.random.Generator, name: str) -> tuple[Definition, Lemma]:
+def _function(rng: Generator, name: str) -> tuple[Definition, Lemma]:
     """A function on numbers that adds some, and what it gives."""
     count, argument = int(rng.integers(0, 4)), numeral(rng)
 
@@ -247,7 +246,7 @@ def _function(rng: np.random.Generator, name: str) -> tuple[Definition, Lemma]:
     return definition, Lemma(fact=pick(rng, facts))
 
 
-def _formula(rng: np.random.Generator, name: str) -> tuple[Definition, Lemma]:
+def _formula(rng: Generator, name: str) -> tuple[Definition, Lemma]:
     """A name for a proposition, and that it says the same."""
     body = proposition(rng)
     atoms = atoms_of(body)
@@ -264,7 +263,7 @@ def _formula(rng: np.random.Generator, name: str) -> tuple[Definition, Lemma]:
     return definition, pick(rng, lemmas)
 
 
-def _predicate(rng: np.random.Generator, name: str) -> tuple[Definition, Lemma]:
+def _predicate(rng: Generator, name: str) -> tuple[Definition, Lemma]:
     """A property that one value has for certain, and that it has it."""
     carrier, (value, _) = two_values(rng)
     extra = proposition(rng, 1)
@@ -294,9 +293,9 @@ def _predicate(rng: np.random.Generator, name: str) -> tuple[Definition, Lemma]:
     return definition, Lemma(hypotheses=(("x", extra),), fact=pick(rng, facts))
 
 
-def _exhaustion(rng: np.random.Generator, kind: str, constructors: Sequence[str]) -> Fact:
+def _exhaustion(rng: Generator, kind: str, constructors: Sequence[str]) -> Fact:
     """That every value is one of the constructors, by looking at each."""
-    listed = [f"{kind}.{constructors[int(i)]}" for i in rng.permutation(len(constructors))]
+    listed = [f"{kind}.{constructors[i]}" for i in rng.permutation(len(constructors))]
     claim = f"Eq n {listed[-1]}"
     for value in reversed(listed[:-1]):
         claim = f"Or (Eq n {value}) {grouped(claim)}"

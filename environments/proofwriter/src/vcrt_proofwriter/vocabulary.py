@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-import numpy as np
-
+from vcrt.randomness import Generator
 from vcrt_proofwriter.theory import VARIABLES, Assumption, Atom, Polarity, Rule
 
 Item = TypeVar("Item")
-#: Single draws from NumPy are slow.
+#: Choices are drawn from the end of a block; sealed episodes are from blocks of this size.
 _BLOCK = 256
 
 PEOPLE = ("Anne", "Bob", "Charlie", "Dave", "Erin", "Fiona", "Gary", "Harry")
@@ -42,7 +41,7 @@ _TWO_CONDITIONS = 0.45
 class Draws:
     """Uniform choices from one named generator, drawn in blocks, in the order in which they are asked for."""
 
-    def __init__(self, rng: np.random.Generator) -> None:
+    def __init__(self, rng: Generator) -> None:
         self._rng = rng
         self._block: list[float] = []
 
@@ -77,7 +76,7 @@ class Draws:
 
     def _uniform(self) -> float:
         if not self._block:
-            self._block = self._rng.random(_BLOCK).tolist()
+            self._block = [self._rng.random() for _ in range(_BLOCK)]
         return self._block.pop()
 
 

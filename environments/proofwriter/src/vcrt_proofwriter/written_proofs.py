@@ -10,13 +10,12 @@ import json
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from vcrt.environments.contract import Episode, Operation, ReplayRequest
 from vcrt.environments.written import WrittenSteps, WrittenTrace
 from vcrt.environments.written_episodes import WrittenTask, read_lines, read_task
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, canonical_json
+from vcrt.randomness import Draws, permuted
 from vcrt_proofwriter import engine
 from vcrt_proofwriter.english import atom_sentence, rule_sentence
 from vcrt_proofwriter.environment import ProofWriterEnvironment
@@ -50,9 +49,7 @@ class WrittenProofs(WrittenSteps, ProofWriterEnvironment):
         return facts.issuperset(read_task(task)["show"])
 
 
-def proof_task(
-    environment: ProofWriterEnvironment, episode: Episode, draw: np.random.Generator
-) -> WrittenTask:
+def proof_task(environment: ProofWriterEnvironment, episode: Episode, draw: Draws) -> WrittenTask:
     """The task to show what an episode's steps conclude and none of them needs, in an order that ``draw`` gives.
 
     Raises :class:`MalformedInputError` for an episode with a step that is refused or is not one deduction.
@@ -72,7 +69,7 @@ def proof_task(
     }
     concluded = [_conclusion(theory, operation) for operation in episode.operations]
     show = [atom for atom in concluded if atom.text not in needed]
-    show = [show[place] for place in draw.permutation(len(show))]
+    show = [show[place] for place in permuted(draw, len(show))]
     lines = [_line(theory, operation) for operation in episode.operations]
     return WrittenTask(
         prompt="\n".join(

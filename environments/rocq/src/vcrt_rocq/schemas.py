@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import numpy as np
-
 from vcrt.environments.contract import AntiDiamonds, Episode, Operation, Provenance, Schema
 from vcrt.environments.posets import (
     DrawnRelations,
@@ -23,7 +21,7 @@ from vcrt.environments.posets import (
     several_schema,
 )
 from vcrt.hashing import Json
-from vcrt.randomness import fresh_names, generator, pick
+from vcrt.randomness import Generator, fresh_names, generator, pick
 
 #: What every sampled episode begins with.
 LIBRARIES = "From Coq Require Import Arith List Bool."
@@ -98,14 +96,14 @@ class Fact:
 ALL_BINDERS = " ".join(f"({' '.join(names)} : {kind})" for kind, names in _BINDERS)
 
 
-def fact(rng: np.random.Generator) -> Fact:
+def fact(rng: Generator) -> Fact:
     """A random fact."""
     sorts, kind, proof = pick(rng, _FACTS)
     terms = [expression(rng, sort) for sort in sorts]
     return Fact(kind.format(*terms), proof.format(*terms))
 
 
-def expression(rng: np.random.Generator, sort: str = "N") -> str:
+def expression(rng: Generator, sort: str = "N") -> str:
     """A random expression of a sort, in brackets where it needs them."""
     return pick(rng, _EXPRESSIONS[sort])
 
@@ -115,7 +113,7 @@ def both(one: Fact, other: Fact) -> Fact:
     return Fact(f"({one.type}) /\\ ({other.type})", f"conj ({one.proof}) ({other.proof})")
 
 
-def following(rng: np.random.Generator, cited: Sequence[Fact]) -> Fact:
+def following(rng: Generator, cited: Sequence[Fact]) -> Fact:
     """A fact whose proof needs those that are cited, and one more."""
     made = fact(rng)
     for one in cited:
@@ -136,7 +134,7 @@ def sample_episode(schema: Schema, seed: int) -> Episode:
         *_, generate = _FAMILIES[schema.name]
         initial, steps = generate(rng)
         # The pair stands in its order; all such orders are equally likely.
-        places = rng.permutation(_NUM_STEPS).tolist()
+        places = rng.permutation(_NUM_STEPS)
         places[:2] = sorted(places[:2])
         operations = [steps[places.index(place)] for place in range(_NUM_STEPS)]
     else:
@@ -154,7 +152,7 @@ def sample_episode(schema: Schema, seed: int) -> Episode:
     )
 
 
-def _cite(rng: np.random.Generator) -> _Draft:
+def _cite(rng: Generator) -> _Draft:
     cited, citing, *rest = fresh_names(rng, _NUM_STEPS)
     first = fact(rng)
     second = following(rng, [first.cited(cited)])
@@ -162,7 +160,7 @@ def _cite(rng: np.random.Generator) -> _Draft:
     return _declarations(), [*pair, *(_other(rng, name) for name in rest)]
 
 
-def _computes(rng: np.random.Generator) -> _Draft:
+def _computes(rng: Generator) -> _Draft:
     made, about, *rest = fresh_names(rng, _NUM_STEPS)
     base, step = int(rng.integers(4)), int(rng.integers(1, 4))
     if rng.random() < 0.5:
@@ -186,7 +184,7 @@ def _computes(rng: np.random.Generator) -> _Draft:
     return _declarations(), [*pair, *(_other(rng, name) for name in rest)]
 
 
-def _instances(rng: np.random.Generator) -> _Draft:
+def _instances(rng: Generator) -> _Draft:
     class_name, field, *names = fresh_names(rng, 2 + _NUM_STEPS)
     kind, values = pick(
         rng,
@@ -196,7 +194,7 @@ def _instances(rng: np.random.Generator) -> _Draft:
             ("(list nat)", ["nil", "(1 :: nil)", "(0 :: 2 :: nil)"]),
         ),
     )
-    chosen = [values[int(place)] for place in rng.permutation(len(values))[:2]]
+    chosen = [values[place] for place in rng.permutation(len(values))[:2]]
     pair = [
         named(name, f"Instance {name} : {class_name} {kind} := {value}.")
         for name, value in zip(names, chosen, strict=False)
@@ -207,7 +205,7 @@ def _instances(rng: np.random.Generator) -> _Draft:
     return initial, [*pair, *(_other(rng, name) for name in names[2:])]
 
 
-def _asserts(rng: np.random.Generator) -> _Draft:
+def _asserts(rng: Generator) -> _Draft:
     theorem, first, *names = fresh_names(rng, 1 + _NUM_STEPS)
     base = fact(rng)
     facts = [base, following(rng, [Fact(base.type, first)])]
@@ -216,9 +214,9 @@ def _asserts(rng: np.random.Generator) -> _Draft:
     return initial, list(map(_assert, (first, *names), facts))
 
 
-def _forward(rng: np.random.Generator) -> _Draft:
+def _forward(rng: Generator) -> _Draft:
     theorem, changed, *names = fresh_names(rng, 2 + _NUM_STEPS)
-    kinds = [_FORWARD[int(place)] for place in rng.permutation(len(_FORWARD))[:2]]
+    kinds = [_FORWARD[place] for place in rng.permutation(len(_FORWARD))[:2]]
     pair = [
         named(name, f"apply ({pick(rng, kind).format(int(rng.integers(2, 6)))}) in {changed}.")
         for name, kind in zip(names, kinds, strict=False)
@@ -228,7 +226,7 @@ def _forward(rng: np.random.Generator) -> _Draft:
     return _proof(rng, theorem, hypothesis), [*pair, *others]
 
 
-def _siblings(rng: np.random.Generator) -> _Draft:
+def _siblings(rng: Generator) -> _Draft:
     theorem, witness, proof, *rest = fresh_names(rng, 1 + _NUM_STEPS)
     value, aside = expression(rng), fact(rng)
     body, closed = pick(
@@ -243,7 +241,7 @@ def _siblings(rng: np.random.Generator) -> _Draft:
     goals = {name: fact(rng) for name in rest}
     parts = [(f"(exists x : nat, {body})", f"(ex_intro _ ?[{witness}] ?[{proof}])")]
     parts += [(f"({one.type})", f"?[{name}]") for name, one in goals.items()]
-    parts = [parts[int(place)] for place in rng.permutation(len(parts))]
+    parts = [parts[place] for place in rng.permutation(len(parts))]
     target, opening = parts[-1]
     for kind, term in reversed(parts[:-1]):
         target, opening = f"{kind} /\\ ({target})", f"(conj {term} {opening})"
@@ -260,7 +258,7 @@ def _siblings(rng: np.random.Generator) -> _Draft:
     return initial, steps
 
 
-def _cite_steps(rng: np.random.Generator, pairs: Pairs, num_steps: int) -> _Draft:
+def _cite_steps(rng: Generator, pairs: Pairs, num_steps: int) -> _Draft:
     """Lemmas each of which cites those before it in ``pairs``."""
     names, made = fresh_names(rng, num_steps), list[Fact]()
     for step in range(num_steps):
@@ -270,7 +268,7 @@ def _cite_steps(rng: np.random.Generator, pairs: Pairs, num_steps: int) -> _Draf
     return _declarations(), steps
 
 
-def _assert_steps(rng: np.random.Generator, pairs: Pairs, num_steps: int) -> _Draft:
+def _assert_steps(rng: Generator, pairs: Pairs, num_steps: int) -> _Draft:
     """Facts within one proof, each of which follows from those before it in ``pairs``."""
     theorem, *names = fresh_names(rng, 1 + num_steps)
     made = list[Fact]()
@@ -290,7 +288,7 @@ def _assert(name: str, one: Fact) -> Operation:
     return named(name, f"assert ({name} : {one.type}) by exact ({one.proof}).")
 
 
-def _other(rng: np.random.Generator, name: str) -> Operation:
+def _other(rng: Generator, name: str) -> Operation:
     """A lemma, or now and then a definition, that needs nothing else."""
     if rng.random() < 0.15:
         return named(
@@ -303,7 +301,7 @@ def _declarations(*before: str, probes: Sequence[str] = ()) -> Json:
     return {"form": "declarations", "before": [LIBRARIES, *before], "probes": list(probes)}
 
 
-def _proof(rng: np.random.Generator, theorem: str, hypotheses: str = "") -> Json:
+def _proof(rng: Generator, theorem: str, hypotheses: str = "") -> Json:
     """A theorem whose steps state facts, and which its own fact ends."""
     goal = fact(rng)
     binders = " ".join(filter(None, (ALL_BINDERS, hypotheses)))
@@ -317,7 +315,7 @@ def _proof(rng: np.random.Generator, theorem: str, hypotheses: str = "") -> Json
 
 
 #: By name: what an episode is made of, how its pair depends, and what generates it.
-_FAMILIES: Mapping[str, tuple[str, AntiDiamonds, Callable[[np.random.Generator], _Draft]]] = {
+_FAMILIES: Mapping[str, tuple[str, AntiDiamonds, Callable[[Generator], _Draft]]] = {
     "cite": ("lemmas, one of which cites another", "precedes", _cite),
     "computes": (
         "a function among lemmas, and a lemma about what it computes",

@@ -35,7 +35,7 @@ from vcrt.randomness import generator
 
 #: Tasks are dealt into groups of so many; an episode draws on the tasks of one group, which is its source.
 _GROUP = 8
-#: Draws for one episode before its schema is declared out of reach; usual ones need some ten.
+#: Generator for one episode before its schema is declared out of reach; usual ones need some ten.
 _MAX_DRAWS = 4000
 _NUM_CALLS = 4
 #: From a trajectory that is not taken to the next one; no number of trajectories is a multiple of it.
@@ -221,7 +221,7 @@ class GoldCallEnvironment(CallEnvironment[State], Generic[State]):
             pools.setdefault(self.pool(trajectory), []).append(trajectory.task)
         groups: dict[str, tuple[str, ...]] = {}
         for pool, tasks in sorted(pools.items()):
-            dealt = generator(0, self.name, "groups", pool).permutation(len(tasks)).tolist()
+            dealt = generator(0, self.name, "groups", pool).permutation(len(tasks))
             number = -(-len(tasks) // _GROUP)
             for first in range(number):
                 group = tuple(tasks[place] for place in sorted(dealt[first::number]))

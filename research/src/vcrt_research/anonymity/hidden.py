@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from vcrt.randomness import generator
 from vcrt.records.policy_view import POINTER_TOKENS
 from vcrt_research.anonymity.result import HiddenView
 from vcrt_research.anonymity.tasks import Task
 from vcrt_research.anonymity.views import prompt_words
 from vcrt_train.policy.backbone import Backbone
 from vcrt_train.policy.tokenizer import token_ids
+from vcrt_train.randomness import generator
 
 HIDDEN_VIEWS: tuple[HiddenView, ...] = ("hidden state, last token", "hidden state, mean")
 

@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vcrt.progress import SILENT, Progress
-from vcrt.randomness import generator
 from vcrt.records.dataset import Dataset
 from vcrt.records.policy_view import POINTER_POOL
 from vcrt_research.anonymity.auc import Auc, cross_validated_auc
@@ -37,6 +36,7 @@ from vcrt_research.anonymity.tasks import CONTROLS, TARGETS, Task, make_task
 from vcrt_research.anonymity.views import WORD_VIEWS, row_order_features, word_features
 from vcrt_train.config import EMBEDDED_LONG_NAME, EMBEDDED_NAME
 from vcrt_train.policy.backbone import Backbone, load_backbone
+from vcrt_train.randomness import generator
 
 #: The share of datasets in which, under chance, every interval holds 0.5.
 LEVEL = 0.95

@@ -27,10 +27,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from vcrt.orders import Order, all_orders
-from vcrt.randomness import generator
 from vcrt_research.anonymity.auc import Design
 from vcrt_research.anonymity.material import ProbedRecord
 from vcrt_research.anonymity.result import Target
+from vcrt_train.randomness import generator
 
 #: What must be at chance.
 TARGETS: tuple[Target, ...] = ("environment", "schema", "legal order")

@@ -24,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vcrt.orders import Order
-from vcrt.randomness import generator
 from vcrt.records.policy_view import (
     ANSWER,
     POINTER_TOKENS,
@@ -37,6 +36,7 @@ from vcrt.records.policy_view import (
 from vcrt_research.anonymity.material import ProbedRecord
 from vcrt_research.anonymity.result import IN_WORDS, WordView
 from vcrt_research.anonymity.tasks import Task
+from vcrt_train.randomness import generator
 
 WORD_VIEWS: tuple[WordView, ...] = get_args(WordView)
 

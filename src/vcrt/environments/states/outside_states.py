@@ -40,6 +40,7 @@ from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import lru_cache
+from importlib.util import find_spec
 from itertools import count
 from operator import is_
 from types import BuiltinFunctionType, FunctionType, GeneratorType, ModuleType
@@ -308,7 +309,7 @@ def _of_the_process(named: Collection[str]) -> dict[Any, object]:
     }
     if "random" in named:
         found["the numbers of module random"] = random.getstate()
-    if "numpy" in named:
+    if "numpy" in named and find_spec("numpy"):
         from numpy.random import mtrand
 
         numbers: Any = mtrand._rand

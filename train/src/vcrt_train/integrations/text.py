@@ -15,7 +15,6 @@ from typing import Any, Literal, TypeAlias
 from vcrt.errors import DatasetError, MalformedInputError, UnknownNameError
 from vcrt.orders import Order, all_orders
 from vcrt.partial_orders import PartialOrder
-from vcrt.randomness import generator
 from vcrt.records.dataset import Dataset
 from vcrt.records.policy_view import (
     ANSWER,
@@ -28,6 +27,7 @@ from vcrt.records.policy_view import (
     render,
 )
 from vcrt.records.supervision import SupervisedRecord
+from vcrt_train.randomness import generator
 
 Form: TypeAlias = Literal["words", "tokens"]
 

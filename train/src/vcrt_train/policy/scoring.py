@@ -148,7 +148,7 @@ def greedy_orders(
     Prompts may differ in their number of operations. Raises as :func:`score_orders`.
 
     >>> import vcrt_train
-    >>> from vcrt.randomness import generator
+    >>> from vcrt_train.randomness import generator
     >>> from vcrt.records.policy_view import PointerRelation, PolicyRecord
     >>> pairs = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
     >>> relations = tuple(PointerRelation(*pair, "commutes") for pair in pairs)

@@ -33,7 +33,6 @@ from vcrt.errors import BackboneError, MalformedInputError, VcrtError
 from vcrt.limits import MAX_ENUMERATED
 from vcrt.memory import is_out_of_memory
 from vcrt.orders import Order
-from vcrt.randomness import generator
 from vcrt_train.config import Backend, Interface
 from vcrt_train.policy.backends import ExactBackend, choose_backend
 from vcrt_train.policy.causal_model import HALF, CausalModel, Prompt, evaluation_mode, unwrapped
@@ -41,6 +40,7 @@ from vcrt_train.policy.kernels.switch import plain_kernels, reference_functions
 from vcrt_train.policy.prefix_tree import PrefixTree, prefix_tree
 from vcrt_train.policy.scoring import score_orders, score_prefixes, tree_depth
 from vcrt_train.policy.text_scoring import score_texts
+from vcrt_train.randomness import generator
 
 #: What backends may differ by in float32: nats of an order's log-probability, or a share of a parameter's gradient.
 TOLERANCE = 1e-4

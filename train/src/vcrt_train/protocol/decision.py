@@ -22,7 +22,7 @@ from vcrt.orders import Order, all_orders
 from vcrt.partial_orders import PartialOrder, num_linear_extensions
 from vcrt.printable import counted
 from vcrt.progress import stage
-from vcrt.randomness import derive_seed, generator
+from vcrt.randomness import derive_seed
 from vcrt.records.anonymise import Anonymised
 from vcrt.records.policy_view import PolicyRecord
 from vcrt_train.config import Backend, EstimatorConfig
@@ -42,6 +42,7 @@ from vcrt_train.protocol.experiment import (
 from vcrt_train.protocol.plan import Plan, PlannedRun
 from vcrt_train.protocol.relation_records import RelationRecord, with_pointers
 from vcrt_train.protocol.scores import FROZEN_AS
+from vcrt_train.randomness import generator
 from vcrt_train.training.legal_trees import fits
 from vcrt_train.training.methods import Method, method
 from vcrt_train.training.orbit_masses import read_masses

@@ -21,7 +21,6 @@ from vcrt.memory import naming_out_of_memory
 from vcrt.printable import counted
 from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress, heard, stage, tell
-from vcrt.randomness import generator
 from vcrt.records.dataset import Dataset, Item, load_items, read_policy_records
 from vcrt.records.policy_view import PolicyRecord
 from vcrt.storage import write_file
@@ -58,6 +57,7 @@ from vcrt_train.protocol.scores import (
     view_of,
 )
 from vcrt_train.protocol.source_validation import chance_of, is_at_chance, standing
+from vcrt_train.randomness import generator
 from vcrt_train.training.items import EncodedItem, encode_items
 from vcrt_train.training.methods import Method, method
 

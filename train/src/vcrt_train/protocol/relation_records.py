@@ -28,7 +28,6 @@ from vcrt.forms import Strict, in_a_line
 from vcrt.limits import MAX_OPERATIONS
 from vcrt.partial_orders import PartialOrder, cycle_of
 from vcrt.printable import counted
-from vcrt.randomness import generator
 from vcrt.records.anonymise import Anonymised, draw_pointers, in_slots
 from vcrt.records.certificate import certificate_of
 from vcrt.records.policy_view import (
@@ -38,6 +37,7 @@ from vcrt.records.policy_view import (
     RelationType,
     pointer_pool,
 )
+from vcrt_train.randomness import generator
 
 FORM = '{"operations": [NAME, ...], "relations": [[FIRST, SECOND, KIND], ...]}'
 SOURCES = f"{FORM}, or what `vcrt show EPISODE --json` or `vcrt lift lean --json` prints"

@@ -18,7 +18,6 @@ from vcrt.errors import ConfigError, RunError, UnknownNameError
 from vcrt.forms import ClosedModel, in_a_line
 from vcrt.hashing import Json, json_digest
 from vcrt.printable import counted
-from vcrt.randomness import generator
 from vcrt.storage import write_file
 from vcrt_train.config import (
     DEFAULTS,
@@ -27,6 +26,7 @@ from vcrt_train.config import (
     RunConfig,
 )
 from vcrt_train.policy.reference import BackboneReference
+from vcrt_train.randomness import generator
 
 FORMAT = "vcrt-search/7"
 SEARCH_FILE = "search.json"

@@ -19,7 +19,6 @@ import torch
 from vcrt.hashing import Json
 from vcrt.printable import counted
 from vcrt.progress import tell
-from vcrt.randomness import generator
 from vcrt.records.dataset import Item
 from vcrt.records.manifest import Manifest, legal_share
 from vcrt_train.config import RunConfig, ScheduleConfig
@@ -27,6 +26,7 @@ from vcrt_train.policy.backbone import Backbone
 from vcrt_train.policy.causal_model import CausalModel, unwrapped
 from vcrt_train.policy.scoring import greedy_orders
 from vcrt_train.protocol.statistics import proportion_interval
+from vcrt_train.randomness import generator
 from vcrt_train.training.items import EncodedItem, encode_items
 from vcrt_train.training.methods import Method
 from vcrt_train.training.process_group import ALONE, ProcessGroup

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from vcrt.errors import RunError
 from vcrt.hashing import json_digest
-from vcrt.randomness import generator
 from vcrt.records.dataset import Dataset, Item, load_items
 from vcrt_train.config import ResolvedConfig
+from vcrt_train.randomness import generator
 from vcrt_train.training.run import episode_order, num_draws
 
 

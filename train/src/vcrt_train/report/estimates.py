@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from vcrt.randomness import generator
 from vcrt_train.protocol.crossed import crossed_interval
 from vcrt_train.protocol.statistics import (
     FloatArray,
@@ -21,6 +20,7 @@ from vcrt_train.protocol.statistics import (
     pass_rate,
     share_intervals,
 )
+from vcrt_train.randomness import generator
 from vcrt_train.report.contents import ReportContents
 
 #: The least and the greatest mean of passes, and of differences between passes.

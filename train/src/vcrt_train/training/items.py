@@ -16,10 +16,10 @@ from torch import Tensor
 from vcrt.errors import RunError
 from vcrt.orders import Order, order_columns
 from vcrt.partial_orders import PartialOrder
-from vcrt.randomness import generator
 from vcrt.records.supervision import PosetRecord, SupervisedRecord, SwapHistory
 from vcrt_train.policy.backbone import PromptEncoder
 from vcrt_train.policy.causal_model import Prompt
+from vcrt_train.randomness import generator
 from vcrt_train.training.methods import Method
 
 #: Records of one dataset, all of one kind.

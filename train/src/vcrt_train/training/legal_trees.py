@@ -5,22 +5,19 @@ Pure, but for the draws, which come from a generator that the caller holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
 from vcrt.errors import TooLargeError
 from vcrt.limits import MAX_COUNTED
 from vcrt.orders import Order
-from vcrt.partial_orders import (
-    LinearExtensions,
-    PartialOrder,
-    legal_prefixes,
-    num_legal_prefixes,
-)
+from vcrt.partial_orders import PartialOrder, legal_prefixes, members, num_legal_prefixes
 from vcrt.printable import counted
 from vcrt_train.config import Scheme
 from vcrt_train.objective.orbit_mass import LegalRows, Paths
@@ -61,6 +58,55 @@ def uniform_orders(
     if scheme == "systematic":
         ranks = [(ranks[0] + place * num // count) % num for place in range(count)]
     return [extensions[rank] for rank in ranks]
+
+
+class LinearExtensions:
+    """All orders that keep every pair, by rank and without listing them; at most ``MAX_COUNTED`` operations.
+
+    >>> [LinearExtensions(PartialOrder.of(3, [(0, 1)]))[rank] for rank in range(3)]
+    [(2, 0, 1), (0, 2, 1), (0, 1, 2)]
+    """
+
+    def __init__(self, order: PartialOrder) -> None:
+        start = np.zeros(1, np.uint64), np.ones(1, np.int64)
+        self._everything = order.everything
+        self._levels = [start, *_levels(order)]
+
+    def __len__(self) -> int:
+        return int(self._levels[-1][1][0])
+
+    def __getitem__(self, rank: int) -> Order:
+        """The order of a rank from 0 on; ranks go by the last operation, then the one before it, and so on."""
+        if not 0 <= rank < len(self):
+            raise IndexError(rank)
+        left, backwards = self._everything, list[int]()
+        for sets, counts in reversed(self._levels[:-1]):
+            for operation in members(left):
+                before = left & ~(1 << operation)
+                place = int(np.searchsorted(sets, np.uint64(before)))
+                ways = int(counts[place]) if place < len(sets) and sets[place] == before else 0
+                if rank < ways:
+                    break
+                rank -= ways
+            backwards.append(operation)
+            left = before
+        return tuple(reversed(backwards))
+
+
+def _levels(order: PartialOrder) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.int64]]]:
+    """For each size from 1 to n, the down-sets of that size and how many legal prefixes end in each."""
+    sets, counts = np.zeros(1, np.uint64), np.ones(1, np.int64)
+    for _ in range(order.num_operations):
+        grown, ways = [], []
+        for operation, before in enumerate(order.predecessors):
+            bit, needed = np.uint64(1 << operation), np.uint64(before)
+            may = ((sets & bit) == 0) & ((sets & needed) == needed)
+            grown.append(sets[may] | bit)
+            ways.append(counts[may])
+        sets, places = np.unique(np.concatenate(grown), return_inverse=True)
+        counts = np.zeros(len(sets), np.int64)
+        np.add.at(counts, places, np.concatenate(ways))
+        yield sets, counts
 
 
 def tree_of(num_operations: int, prefixes: Iterable[Order], longest: int) -> PrefixTree:
@@ -119,8 +165,16 @@ def used_in(trees: Sequence[PrefixTree]) -> Tensor:
 def legal_moves(trees: Sequence[PrefixTree], orders: Sequence[PartialOrder]) -> Tensor:
     """``[B, R, n]`` bool: the moves after each row that keep each prompt's partial order."""
     return stacked(
-        [torch.tensor(o.legal_moves(t.used)) for t, o in zip(trees, orders, strict=True)]
+        [moves_after(o, torch.tensor(t.used)) for t, o in zip(trees, orders, strict=True)]
     )
+
+
+def moves_after(order: PartialOrder, used: Tensor) -> Tensor:
+    """``[..., n] -> [..., n]`` bool: the operations that may come next after each set of ``used`` ones."""
+    waits = torch.zeros(order.num_operations, order.num_operations, dtype=torch.bool)
+    for first, second in order.pairs:
+        waits[second, first] = True
+    return ~used & ~(waits & ~used[..., None, :]).any(-1)
 
 
 def legal_rows(trees: Sequence[PrefixTree], orders: Sequence[PartialOrder]) -> LegalRows:

@@ -21,13 +21,13 @@ import torch
 
 from vcrt.errors import BackboneError, RunError
 from vcrt.hashing import Json, file_digest
-from vcrt.randomness import generator
 from vcrt.storage import alone_in, make_directory, remove_partial, write_file
 from vcrt_train.config import MemoryConfig, ResolvedConfig, ScheduleConfig
 from vcrt_train.policy.adapters import drop_ordered_weights, with_adapters
 from vcrt_train.policy.backbone import Backbone, load_backbone
 from vcrt_train.policy.causal_model import CausalModel
 from vcrt_train.policy.reference import BackboneReference
+from vcrt_train.randomness import generator
 from vcrt_train.training.checkpoint import HEAD, load_checkpoint, save_checkpoint
 from vcrt_train.training.items import EncodedItem, Records, encode_items
 from vcrt_train.training.methods import Method

@@ -13,13 +13,13 @@ from typing import Any, TypeAlias
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json
 from vcrt.printable import counted
-from vcrt.randomness import generator
 from vcrt.replay.completion_judge import CompletionJudge
 from vcrt.replay.completions import Judgement
 from vcrt.replay.shards import EnvironmentFactory, factory_of
 from vcrt_train.integrations.orbit_credit import Candidates, TokenIds
 from vcrt_train.integrations.trl.orbit_grpo_config import ENVIRONMENT, TASK, OrbitGRPOConfig
 from vcrt_train.integrations.written_orbits import OrbitLimits, written_orbit
+from vcrt_train.randomness import generator
 
 #: What is counted of all completions, if only as 0; reasons of ``missed/`` stand beside them.
 _COUNTED = (

@@ -1,0 +1,12 @@
+"""Draw arrays at random: NumPy's generators, from seeds and names as in :mod:`vcrt.randomness`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vcrt.randomness import derive_seed
+
+
+def generator(seed: int, *names: str | int) -> np.random.Generator:
+    """NumPy's generator (PCG64) for one named purpose; its numbers are those of :func:`vcrt.randomness.generator`."""
+    return np.random.Generator(np.random.PCG64(derive_seed(seed, *names)))
