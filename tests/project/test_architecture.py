@@ -48,7 +48,7 @@ FOUNDATIONS = {
         *("partial_orders", "plugins", "printable", "process_marks", "processes", "progress"),
         *("randomness", "storage", "workers"),
     },
-    "vcrt_train": {"config", "config_files"},
+    "vcrt_train": {"config", "config_files", "randomness"},
 }
 #: What stands beside the folders and puts them together.
 TOPS = {"__init__", "__main__", "diagnosis"}
