@@ -7,6 +7,7 @@ killed, hangs, prints, keeps something to itself, or must not see what the test 
 
 from __future__ import annotations
 
+import gc
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -68,7 +69,6 @@ def _sent(value: Any) -> Any:
 _here = False
 #: Folders whose tests have real workers: their libraries, provers and servers keep to one process.
 _REAL = (
-    "/train/tests/integrations/",
     "/tests/environments/mcp/",
     "/environments/rocq/tests/",
     "/environments/django/tests/",
@@ -93,3 +93,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     _here = not real and item.get_closest_marker("processes") is None
     yield
     _here = False
+
+
+def pytest_collection_finish() -> None:
+    """Spare the collector of garbage what stays for good: libraries that collect at each training look at it again."""
+    gc.collect()
+    gc.freeze()

@@ -22,6 +22,9 @@ from vcrt.errors import RunError, UnavailableError
 from vcrt.replay.config import sampled
 from vcrt_train.training.tracking import tracking
 
+# A tracker belongs to its process: what it reads of the environment, what it leaves running.
+pytestmark = pytest.mark.processes
+
 TWO_TOYS = {name: toy.THREE_TOYS[name] for name in ("toy-a", "toy-b")}
 RUNS = ("vcrt/toy-b/0", "vcrt/toy-b/1")
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")

@@ -164,6 +164,7 @@ class Stopping(TrainerCallback):
             Path(os.environ["VCRT_TESTS_HANGS"]).touch()
 
 
+@pytest.mark.processes
 def test_an_environment_that_hangs_in_the_middle_stops_the_run_where_it_goes_on(
     saved, tmp_path, monkeypatch
 ):

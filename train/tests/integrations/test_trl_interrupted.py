@@ -28,6 +28,8 @@ from vcrt.errors import MalformedInputError, VerifierFailure
 from vcrt.process_marks import WORKERS_MARK
 from vcrt_train.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
