@@ -39,6 +39,9 @@ class _WorkersHere:
     def __exit__(self, *_: object) -> None:
         pass
 
+    def dismiss(self) -> None:
+        pass
+
     def end(self, *, kill: bool) -> None:
         pass
 

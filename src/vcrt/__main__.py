@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from contextlib import ExitStack
 
@@ -16,6 +17,8 @@ _NEEDED = (
 def main() -> None:
     """Run one command; see :func:`vcrt.cli.main`."""
     given = sys.argv[1:]
+    # Until the command runs, nothing is made that goes again.
+    gc.disable()
     with ExitStack() as stack:
         if "--environment" in given and (given[0] == "schedule" or given[:2] == ["lift", "log"]):
             # Worker processes start while this one imports what it needs itself.

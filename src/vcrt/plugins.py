@@ -16,10 +16,13 @@ from __future__ import annotations
 
 import sys
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
 import vcrt
 from vcrt.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 ENVIRONMENTS = "vcrt.environments"
 IN_PROCESS = "vcrt.in_process"
@@ -72,6 +75,8 @@ def plugin(group: str, name: str) -> EntryPoint | None:
 @cache
 def _plugins(group: str, path: tuple[str, ...]) -> dict[str, EntryPoint]:
     """Find the entry points on ``sys.path``; searching all packages takes 15 ms and more."""
+    from importlib.metadata import entry_points
+
     found: dict[str, EntryPoint] = {}
     for point in entry_points(group=group):
         other = found.setdefault(point.name, point)

@@ -5,6 +5,7 @@ Processes of this machine, the backend of the name ``loky``, or the workers of a
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -161,12 +162,19 @@ class KeptProcess:
             if workers.is_broken:
                 self.end()
 
+    def dismiss(self) -> None:
+        """Have it leave when what it does is done, without waiting for that."""
+        if self._workers is not None and not self._is_at_work():
+            self._workers.dismiss()
+
+    def _is_at_work(self) -> bool:
+        return self._begun is not None and not self._begun.done()
+
     def end(self, *, kill: bool = False) -> None:
         """Let it end, or end it at once, as what it has begun that nobody waits for."""
         workers, self._workers = self._workers, None
-        at_work = self._begun is not None and not self._begun.done()
         if workers is not None:
-            workers.end(kill=kill or at_work or workers.is_broken)
+            workers.end(kill=kill or self._is_at_work() or workers.is_broken)
 
     def _started(self) -> Workers:
         # A process has the time limit of when it was started.
@@ -179,7 +187,13 @@ class KeptProcess:
 
 
 def _import(module: str) -> None:
-    import_module(module)
+    # What is imported stays: it is not looked through for what can go, now or at the end.
+    gc.disable()
+    try:
+        import_module(module)
+    finally:
+        gc.enable()
+    gc.freeze()
 
 
 class KeptProcesses(NamedTuple):
@@ -204,6 +218,8 @@ def kept_processes() -> Iterator[KeptProcesses]:
     try:
         yield kept
         kill = False
+        for process in kept:
+            process.dismiss()
     finally:
         _KEPT.reset(token)
         for process in kept:

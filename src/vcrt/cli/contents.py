@@ -7,8 +7,7 @@ commands, and for a command that the certifier itself does not have.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from importlib.metadata import EntryPoint
-from typing import TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from vcrt.cli.commands import Command, Group, Part
 from vcrt.errors import UnknownNameError, VcrtError
@@ -21,6 +20,9 @@ from vcrt.plugins import (
     not_installed,
     plugins,
 )
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 Chapters: TypeAlias = dict[str, dict[str, Command | Group]]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import gc
 import os
 import shlex
 import signal
@@ -83,7 +84,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(arguments: Sequence[str]) -> VcrtError | None:
     """Run one command; return the named error that ended it, if any."""
     try:
-        _parsed(arguments)()
+        command = _parsed(arguments)
+        # What was imported stays: it is not looked through for what can go, now or at the end.
+        gc.enable()
+        gc.freeze()
+        command()
     except VcrtError as error:
         return error
     except BrokenPipeError:

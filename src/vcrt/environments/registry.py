@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from importlib.machinery import PathFinder
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from vcrt.call_record import current_record
 from vcrt.environments.contract import Environment
@@ -30,6 +30,9 @@ from vcrt.plugins import (
     plugins,
     require_this_vcrt,
 )
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 #: What is put before the name of a file's module that has the name of another one.
 _OWN = "vcrt_file_"

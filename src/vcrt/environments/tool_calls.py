@@ -7,7 +7,6 @@ they end in one state and each call gave the same output in both. Not covered: r
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import inspect
 import json
@@ -93,7 +92,11 @@ def call_method(tools: object, name: str, arguments: Mapping[str, Any]) -> objec
     except TypeError:
         _require_parameters(method, name, arguments)
         raise
-    return asyncio.run(_awaited(output)) if inspect.isawaitable(output) else output
+    if not inspect.isawaitable(output):
+        return output
+    import asyncio
+
+    return asyncio.run(_awaited(output))
 
 
 async def _awaited(output: Awaitable[object]) -> object:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import traceback
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -41,7 +40,7 @@ from vcrt.replay.replay import replay_exhaustively
 #: Makes an environment. Equal ones must make equal environments: one is made in a process and kept.
 EnvironmentFactory: TypeAlias = Callable[[], Environment]
 Result = TypeVar("Result")
-_IMPORTED = uuid.uuid4().hex
+_IMPORTED = os.urandom(16).hex()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +73,7 @@ class Kept:
         """The factory itself where equal ones are equal in any process."""
         kind: Any = type(factory)
         is_same = isinstance(factory, type) or kind.__hash__ is not object.__hash__
-        return factory if is_same else cls(uuid.uuid4().hex, factory)
+        return factory if is_same else cls(os.urandom(16).hex(), factory)
 
     def __call__(self) -> Environment:
         """Make an environment."""

@@ -91,7 +91,8 @@ class Watch:
         self._careful, self._starts = True, 0
         self._began, self._spent_s, self._warned = time.perf_counter(), 0.0, False
         self._surroundings = _Surroundings(environment)
-        #: The last quick look, as long as nothing was started anew since.
+        #: The last quick look; and that, as long as nothing was started anew since.
+        self._quick: _Looking | None = None
         self._last: _Looking | None = None
 
     def begin(self, state: Any) -> None:
@@ -104,6 +105,7 @@ class Watch:
             self._careful = self._restores or bool(looking.names_parts)
             self._surroundings.classes |= looking.classes
             self._surroundings.loggers |= looking.loggers
+            self._quick = None
         self._starts += 1
 
     def step(self, state: Any, operation: Operation) -> Transition[Any]:
@@ -113,11 +115,12 @@ class Watch:
         environment, careful = self.environment, self._careful
         kept = environment.snapshot(state) if self._restores else None
         before = self._look(state) if careful else self._last or self._look()
-        threads = set(threading.enumerate())
+        threads = threading.enumerate()
         self._last = None
         answer = self._step(state, operation)
         state = getattr(answer, "state", state)
-        if started := sorted(one.name for one in set(threading.enumerate()) - threads):
+        running = threading.enumerate()
+        if running != threads and (started := sorted(one.name for one in {*running} - {*threads})):
             raise MalformedInputError(
                 "a call that leaves a thread running",
                 found=f"{started[0]} runs on after call {environment.describe(operation)}",
@@ -148,7 +151,10 @@ class Watch:
     def _look(self, state: Any = None) -> _Looking:
         """Look; warn once of looks that took some seconds, and most of the time."""
         began = time.perf_counter()
-        looking = _Looking(self._surroundings, state)
+        looking = self._quick if state is None else None
+        if looking is None or not looking.is_same_now():
+            looking = _Looking(self._surroundings, state)
+            self._quick = looking if state is None else self._quick
         now = time.perf_counter()
         self._spent_s += now - began
         seconds = now - self._began
@@ -170,6 +176,8 @@ def names_of_parts(environment: CallEnvironment[Any], state: Any) -> list[str]:
 
 def _first_change(before: _Looking, after: _Looking) -> tuple[str, str] | None:
     """The first owner and name of which both digests differ; of owners that were met at both times."""
+    if before is after:
+        return None
     for owner, values in before.plain.items():
         others = after.plain.get(owner, values)
         if values is not others and not _same(values, others):
@@ -229,8 +237,7 @@ class _Surroundings:
 
     def look_around(self) -> None:
         """Find the modules of the environment, and those that their code names."""
-        known = len(sys.modules), sum(len(space) for _, space in self.spaces.values())
-        if known == self._known:
+        if self.is_known():
             return
         self.spaces, self.named = namespaces(self.bases)
         self.plans.clear()
@@ -250,6 +257,11 @@ class _Surroundings:
         ]
         self._known = len(sys.modules), sum(len(space) for _, space in self.spaces.values())
 
+    def is_known(self) -> bool:
+        """Whether no module was imported, and no global made or taken away, since it was looked around."""
+        known = len(sys.modules), sum(len(space) for _, space in self.spaces.values())
+        return known == self._known
+
     def bases_of(self, kind: Any) -> list[tuple[str, Any]]:
         """A class and those above it that are somebody's own, with their names."""
         order, bases = self._bases.get(kind, (None, []))
@@ -265,11 +277,15 @@ class _Surroundings:
             kept = self._copies[owner] = dict(values)
         return kept
 
+    def is_registered(self) -> bool:
+        """Whether no class was registered with an abstract one since it was asked which are."""
+        return bool(abc.get_cache_token() == self._registered[0])
+
     def registered(self) -> dict[Any, object]:
         """Which classes of these modules are registered with their abstract classes, and with those of Python."""
-        token = abc.get_cache_token()
-        if token == self._registered[0]:
+        if self.is_registered():
             return self._registered[1]
+        token = abc.get_cache_token()
         ours = {name for name, _ in self.spaces.values()}
         spaces = [space for _, space in self.spaces.values()]
         abstract = {
@@ -302,7 +318,7 @@ def _of_the_process(named: Collection[str]) -> dict[Any, object]:
     settings = context.prec, context.rounding, context.Emin, context.Emax, context.clamp
     found: dict[Any, object] = {
         "the working directory": folder,
-        "the decimal context": (*settings, *context.traps.values()),
+        "the decimal context": (*settings, context.traps.copy()),
         "the locale": locale.setlocale(locale.LC_ALL),
         "sys.path": list(sys.path),
         "the time zone": time.tzname,
@@ -371,6 +387,14 @@ class _Looking:
         self.names_parts: list[str] = []
         #: Seconds, and what they were spent on.
         self.slowest = 0.0, "no name"
+        #: What values were taken from, with their names and the values; and of which of them more is looked at.
+        self._taken: list[tuple[Mapping[str, Any], list[str], list[Any]]] = []
+        self._moving: list[tuple[str, _Plan, str, Any, _Digests]] = []
+        #: Whether there are kept results, which may become more; and functions that may be given something to hold.
+        self._has_results = False
+        self._bare: list[FunctionType] = []
+        self._settings: list[tuple[str, logging.Logger]] = []
+        self._orders: list[tuple[Any, object]] = []
         if state is not None:
             of_state = _Reader(self, {}, of_state=True)
             with suppress(Exception):
@@ -380,6 +404,7 @@ class _Looking:
             self.classes |= set(of_state.classes)
             self.loggers |= of_state.loggers
         environment = around.environment
+        self._take(vars(environment))
         #: What is compared as it is, by owner and name; the keys of environment variables are as the system has them.
         self.found: dict[str, Mapping[str, _Digests]] = {}
         self.plain: dict[str, dict[Any, object]] = {
@@ -394,7 +419,7 @@ class _Looking:
             # Methods in whose place guards stand.
             and not callable(getattr(type(environment), name, None))
         }
-        self._add("attribute of the environment ", own)
+        self._add("attribute of the environment ", own, is_made=True)
         for module in around.libraries:
             self.plain[f"attribute {module.__name__}."] = vars(module)
         classes = {id(each): each for each in (*around.bases, *self.classes)}
@@ -405,18 +430,65 @@ class _Looking:
         for each in classes.values():
             self._add_class(each)
         for name, logger in self.loggers.items():
-            self.plain[f"logger {name}, "] = {
-                each: vars(logger)[each] for each in ("level", "disabled", "propagate")
-            } | {each: list(vars(logger)[each]) for each in ("handlers", "filters")}
+            self.plain[f"logger {name}, "] = _settings(logger)
+            self._settings.append((f"logger {name}, ", logger))
+        self._live = [
+            ("environment variable ", self.plain["environment variable "]),
+            *(
+                (owner, vars(module))
+                for module in around.libraries
+                for owner in [f"attribute {module.__name__}."]
+            ),
+        ]
         self.plain["abstract class "] = around.registered()
         for owner, values in self.plain.items():
             self.plain[owner] = around.kept_copy(owner, values)
 
+    def is_same_now(self) -> bool:
+        """Whether a quick look would see now what this quick one has seen: that is asked in less time."""
+        around = self.around
+        if self._has_results or not (around.is_known() and around.is_registered()):
+            return False
+        for kind, order in self._orders:
+            if kind.__mro__ is not order:
+                return False
+        for values, names, objects in self._taken:
+            if not (
+                len(values) == len(names)
+                and all(map(is_, values, names))
+                and all(map(is_, values.values(), objects))
+            ):
+                return False
+        try:
+            if not (
+                all(self.plain[owner] == values for owner, values in self._live)
+                and self.plain[""] == _of_the_process(around.names)
+                and all(self.plain[owner] == _settings(logger) for owner, logger in self._settings)
+            ):
+                return False
+        except Exception:  # whatever objects of somebody else say when they are compared
+            return False
+        if any(each.__defaults__ or each.__kwdefaults__ or each.__dict__ for each in self._bare):
+            return False
+        num_kept = len(self.kept)
+        is_same = all(
+            digests == self._digests_of(value, name, owner, plan)
+            for owner, plan, name, value, digests in self._moving
+        )
+        # Equal digests name objects that were met before, and are kept.
+        del self.kept[num_kept:]
+        return is_same
+
+    def _take(self, values: Mapping[str, Any]) -> None:
+        self._taken.append((values, list(values), list(values.values())))
+
     def _add_class(self, kind: Any) -> None:
+        self._orders.append((kind, kind.__mro__))
         for name, base in self.around.bases_of(kind):
             if f"class attribute {name}." in self.found:
                 continue
             if issubclass(base, Enum):
+                self._take(base.__members__)
                 for member in base:
                     self._add(f"attribute {name}.{member.name}.", vars(member))
             self._add(f"class attribute {name}.", vars(base), base)
@@ -427,40 +499,58 @@ class _Looking:
         values: Mapping[str, Any],
         of_class: Any = None,
         named: Collection[str] | None = None,
+        *,
+        is_made: bool = False,
     ) -> _Plan:
-        """Add digests of all values that can be read; those of ``of_class`` are what stands in its body."""
+        """Add digests of all values that can be read; those of ``of_class`` are what stands in its body.
+
+        ``is_made``: the mapping is one that was made for this look.
+        """
         names, objects = list(values), list(values.values())
+        if not is_made:
+            self._taken.append((values, names, objects))
         plan = self.around.plans.get(owner)
         if plan is None or plan.names != names or not all(map(is_, plan.objects, objects)):
             plan = self.around.plans[owner] = _Plan(names, objects, self.ignored, of_class, named)
         self.found[owner] = found = dict(plan.fixed) if plan.moving else plan.fixed
         self.loggers |= plan.loggers
         for name, value in plan.moving:
+            if isinstance(value, FunctionType) and _holds_nothing(value):
+                self._bare.append(value)
+                found[name] = _identity(value)
+                continue
             if isinstance(value, _CACHED):
+                self._has_results = True
                 for key, result in _results(value):
                     if not _is_settled(result):
-                        self._add(f"result for {key!r:.60} of {owner}", {name: result})
-            # Of what is too large, and of whatever says something else, it is seen all the same when it is replaced.
-            found[name] = _identity(value)
-            if name in plan.large or _holds_nothing(value):
-                continue
-            began, place = time.perf_counter(), f"{owner}{name}"
-            try:
-                found[name] = self._digests(value, place)
-            except _TooLargeError:
-                plan.large.add(name)
-                if place in self.around.told:
-                    continue
-                self.around.told.add(place)
-                _warn(
-                    f"{place} holds too much to be looked at after each call: what calls change in it is not seen; "
-                    "make it in reset and keep it there, or, if no call changes it, name it in the environment's "
-                    "`ignored`"
-                )
-            except Exception:
-                pass
-            self.slowest = max(self.slowest, (time.perf_counter() - began, place))
+                        made = {name: result}
+                        self._add(f"result for {key!r:.60} of {owner}", made, is_made=True)
+            found[name] = self._digests_of(value, name, owner, plan)
+            self._moving.append((owner, plan, name, value, found[name]))
         return plan
+
+    def _digests_of(self, value: Any, name: str, owner: str, plan: _Plan) -> _Digests:
+        # Of what is too large, and of whatever says something else, it is seen all the same when it is replaced.
+        if name in plan.large or _holds_nothing(value):
+            return _identity(value)
+        began, place = time.perf_counter(), f"{owner}{name}"
+        found = _identity(value)
+        try:
+            found = self._digests(value, place)
+        except _TooLargeError:
+            plan.large.add(name)
+            if place in self.around.told:
+                return found
+            self.around.told.add(place)
+            _warn(
+                f"{place} holds too much to be looked at after each call: what calls change in it is not seen; "
+                "make it in reset and keep it there, or, if no call changes it, name it in the environment's "
+                "`ignored`"
+            )
+        except Exception:
+            pass
+        self.slowest = max(self.slowest, (time.perf_counter() - began, place))
+        return found
 
     def _digests(self, value: Any, place: str) -> _Digests:
         quick = self._quick_digest(value)
@@ -486,6 +576,14 @@ class _Looking:
         if len(written) > _MOST_BYTES:
             raise _TooLargeError
         return hash(written)
+
+
+def _settings(logger: logging.Logger) -> dict[Any, object]:
+    """What is set of a logger, but for its name."""
+    own = vars(logger)
+    return {each: own[each] for each in ("level", "disabled", "propagate")} | {
+        each: list(own[each]) for each in ("handlers", "filters")
+    }
 
 
 #: Values that are all that there is to be known of them.
