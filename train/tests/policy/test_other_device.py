@@ -67,7 +67,11 @@ def require_same_there(expected, found):
         assert torch.equal(one, other.cpu())
 
 
-@pytest.mark.parametrize("name", METHODS)
+#: Every term, ratio, margin and interface: the other methods have some of these.
+PARTS = ["outcome-grpo", "vcrt", "shuffled-all", "contrastive", "augmentation"]
+
+
+@pytest.mark.parametrize("name", PARTS)
 def test_training_on_listed_orders(name, device):
     def trained(place):
         model = answering_model() if name == "outcome-grpo" else listed_training.tiny_model()
@@ -77,6 +81,14 @@ def test_training_on_listed_orders(name, device):
     (expected, before), (found, after) = trained(lambda model: model), trained(device.place)
     assert before == after
     require_same_there(expected.model.parameters(), found.model.parameters())
+
+
+def test_the_methods_trained_there_have_every_part():
+    for part in ("interface", "serialisation", "ratio", "margin"):
+        parts = ({getattr(METHODS[name], part) for name in names} for names in (PARTS, METHODS))
+        assert len({frozenset(some) for some in parts}) == 1, part
+    terms = ({term for name in names for term in METHODS[name].terms} for names in (PARTS, METHODS))
+    assert len({frozenset(some) for some in terms}) == 1
 
 
 @pytest.mark.parametrize("estimate", [EXACT, SAMPLED], ids=["exact", "sampled"])

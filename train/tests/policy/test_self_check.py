@@ -142,10 +142,10 @@ def sharpened(name, sharpness, *, seed=0, dtype=torch.bfloat16):
     return model
 
 
-@pytest.mark.parametrize("sharpness", [1, 2, 4, 16])
+@pytest.mark.parametrize("sharpness", [1, 16])
 @pytest.mark.parametrize("name", BACKENDS)
 def test_sound_models_in_half_precision_pass_however_sharp_they_are(name, sharpness):
-    for seed in range(3):
+    for seed in range(2):
         model = sharpened(name, sharpness, seed=seed)
         for interface in INTERFACES:
             prompts = tiny_prompts(4, (7, 12), seed=seed + 5)
@@ -153,16 +153,16 @@ def test_sound_models_in_half_precision_pass_however_sharp_they_are(name, sharpn
             assert found.own_format_difference < 3 * found.own_format_error
 
 
-@pytest.mark.parametrize("sharpness", [0.25, 1, 2, 4, 16])
+@pytest.mark.parametrize("sharpness", [0.25, 1, 16])
 @pytest.mark.parametrize("name", DENSE)
 def test_both_faults_are_seen_in_half_precision_however_sharp_a_model_is(
     name, sharpness, monkeypatch
 ):
-    for seed in range(3):
+    for seed in range(2):
         refused(leaking(sharpened(name, sharpness, seed=seed), 0.02), "nats")
         refused(leaking(sharpened(name, sharpness, seed=seed, dtype=torch.float32), 0.02), "nats")
     monkeypatch.setattr(backends, "tree_mask", careless)
-    for seed in range(3):
+    for seed in range(2):
         for interface in INTERFACES:
             model = sharpened(name, sharpness, seed=seed)
             refused(model, "in bfloat16 differ by .* 1 \\+ their size", interface=interface)
