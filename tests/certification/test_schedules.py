@@ -40,7 +40,7 @@ def test_reads_run_at_once_and_the_write_after_them():
 @pytest.mark.parametrize("steps", [3, 5, 6])
 def test_every_order_that_a_schedule_allows_is_legal_also_where_nothing_is_certified(steps):
     found = {"scheduled": 0, "uncertified": 0, "parallel": 0}
-    for seed in range(80):
+    for seed in range(80 if steps < 6 else 40):
         made = ENVIRONMENT.sample("cells", seed, steps)
         tree = tree_of(made)
         legal = legal_by_hand(made)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "vcrt"
@@ -79,14 +81,45 @@ def files():
     return found
 
 
-def imports(path):
-    """Every module that a file imports, inside functions too."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+#: What runs code that comes with data, whatever it is called there.
+RUNS_CODE = {"eval", "exec", "compile", "__import__", "execfile"}
+LOADERS = {"load", "load_module", "read_pickle", "unsafe_load"}
+OPTIONS = {"trust_remote_code", "allow_pickle", "shell", "use_safetensors"}
+
+
+class Module(NamedTuple):
+    """What the tests ask of one file, which is parsed once."""
+
+    text: str
+    docstring: str | None
+    imports: tuple[str, ...]
+    runs_code: tuple[int, ...]
+    calls: tuple[ast.Call, ...]
+
+
+@cache
+def read(path):
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    names, runs_code, calls = [], [], []
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Name) and node.id in RUNS_CODE:
+            runs_code.append(node.lineno)
+        elif isinstance(node, ast.Call):
+            loads = isinstance(node.func, ast.Attribute) and node.func.attr in LOADERS
+            if loads or any(option.arg in OPTIONS for option in node.keywords):
+                calls.append(node)
+    return Module(text, ast.get_docstring(tree), tuple(names), tuple(runs_code), tuple(calls))
+
+
+def imports(path):
+    """Every module that a file imports, inside functions too."""
+    return read(path).imports
 
 
 def test_every_import_points_to_the_left():
@@ -178,21 +211,6 @@ def test_pure_rooms_have_no_effects():
             assert not found, f"{path} imports {found}"
 
 
-def test_nothing_unpickles_or_evaluates():
-    for path in files():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        names = {
-            n.func.id
-            for n in ast.walk(tree)
-            if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
-        }
-        assert not names & {"eval", "exec"}, path
-        assert not any(name.split(".")[0] in ("pickle", "dill") for name in imports(path)), path
-        assert "torch.load" not in path.read_text(encoding="utf-8"), path
-
-
-#: What runs code that comes with data, whatever it is called there.
-RUNS_CODE = {"eval", "exec", "compile", "__import__", "execfile"}
 UNPICKLERS = {
     "pickle",
     "cPickle",
@@ -210,25 +228,20 @@ UNPICKLERS = {
 def test_no_file_brings_code():
     """No unpickling, no code from text, no code of a model's folder, in calls and in options."""
     for path in files():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        found = {name.split(".")[0] for name in imports(path)} & UNPICKLERS
+        module = read(path)
+        found = {name.split(".")[0] for name in module.imports} & UNPICKLERS
         # It compares what marshal writes, and reads nothing back.
         if path.name == "outside_states.py":
-            assert set(re.findall(r"marshal\.\w+", path.read_text(encoding="utf-8"))) == {
-                "marshal.dumps"
-            }
+            assert set(re.findall(r"marshal\.\w+", module.text)) == {"marshal.dumps"}
             found -= {"marshal"}
         # Workers are sent functions; what they send back is read from a pipe to a process of one's own.
         if path == SOURCE / "workers.py":
-            used = set(re.findall(r"cloudpickle\.\w+", path.read_text(encoding="utf-8")))
+            used = set(re.findall(r"cloudpickle\.\w+", module.text))
             assert used == {"cloudpickle.dumps"}
             found -= {"cloudpickle"}
         assert not found, path
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Name):
-                assert node.id not in RUNS_CODE, f"{path}:{node.lineno}"
-            if not isinstance(node, ast.Call):
-                continue
+        assert not module.runs_code, f"{path}:{module.runs_code}"
+        for node in module.calls:
             called = ast.unparse(node.func)
             assert called not in ("torch.load", "joblib.load", "np.load", "numpy.load"), path
             assert not called.endswith((".load_module", ".read_pickle", ".unsafe_load")), path
@@ -237,15 +250,21 @@ def test_no_file_brings_code():
                     assert ast.unparse(option.value) == "False", f"{path}:{node.lineno}"
                 if option.arg == "use_safetensors":
                     assert ast.unparse(option.value) == "True", f"{path}:{node.lineno}"
-        text = path.read_text(encoding="utf-8")
-        if "from_pretrained(" in text and "peft" not in text:
-            assert "trust_remote_code=False" in text or "def from_pretrained" in text, path
+        assert "torch.load" not in module.text, path
+        if "from_pretrained(" in module.text and "peft" not in module.text:
+            told = "trust_remote_code=False" in module.text
+            assert told or "def from_pretrained" in module.text, path
 
 
 def test_the_rule_against_code_sees_an_offender(tmp_path, monkeypatch):
-    for offence in ("import pickle", "x = eval('1')", "f(trust_remote_code=True)", "torch.load(p)"):
-        (tmp_path / "module.py").write_text(offence)
-        monkeypatch.setitem(globals(), "files", lambda: [tmp_path / "module.py"])
+    offences = (
+        *("import pickle", "from dill import load", "x = eval('1')", "f(trust_remote_code=True)"),
+        *("load = torch.load", "numpy.load(p)", "open(p).unsafe_load()", "f(use_safetensors=None)"),
+    )
+    for number, offence in enumerate(offences):
+        path = tmp_path / f"module_{number}.py"
+        path.write_text(offence)
+        monkeypatch.setitem(globals(), "files", lambda path=path: [path])
         try:
             test_no_file_brings_code()
         except AssertionError:
@@ -259,7 +278,7 @@ NO_VERBS = {"A", "An", "Every", "How", "It", "One", "That", "The", "These", "Wha
 
 def test_modules_say_first_what_they_do():
     for path in files():
-        said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "The"
+        said = read(path).docstring or "The"
         assert said.split()[0] not in NO_VERBS, f"{path}: {said[:60]}"
 
 

@@ -167,7 +167,7 @@ changes = st.sampled_from(LEAVES).flatmap(
     lambda path: st.tuples(st.just(path), st.sampled_from(others(at(DOCUMENT, path))))
 )
 quickly = settings(
-    max_examples=200,
+    max_examples=80,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
