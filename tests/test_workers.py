@@ -14,9 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from vcrt.call_record import TIMEOUT
 from vcrt.errors import MalformedInputError, VerifierFailure
-from vcrt.process_marks import SERVER_MARK, WORKERS_MARK, bears_mark, mark_process
+from vcrt.process_records import SERVER_MARK, TIMEOUT, WORKERS_MARK, bears_mark, mark_process
 from vcrt.processes import in_fresh_processes, kept_processes
 from vcrt.workers import Workers, end_marked, is_alive
 

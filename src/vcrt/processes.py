@@ -17,9 +17,9 @@ from importlib import import_module
 from itertools import islice
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from vcrt.call_record import TIMEOUT, Doing, recorded_work
 from vcrt.errors import UnavailableError, VcrtError
 from vcrt.printable import counted
+from vcrt.process_records import TIMEOUT, Doing, recorded_work
 from vcrt.workers import WorkerDiedError, Workers, watched_here
 
 Argument = TypeVar("Argument")
@@ -53,7 +53,7 @@ def in_fresh_processes(
 
     With ``loky`` the processes are new; those of a cluster may have worked before. ``on_wait`` is called several times
     a second while a local result is awaited. A worker that dies, or whose call runs over the limit of its record (see
-    :mod:`vcrt.call_record`), is ended with everything that it started; its argument is tried once more, alone, and
+    :mod:`vcrt.process_records`), is ended with everything that it started; its argument is tried once more, alone, and
     before that ``narrow(argument, episode)``, the part of it in which that happened, if it gives one. When that dies or
     overruns again, raises ``error`` with the place. A :class:`VcrtError` of ``function`` comes through as it is; what
     would end a process (``SystemExit`` and its like) becomes ``error``. One argument alone is done in the process that

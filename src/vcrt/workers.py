@@ -1,6 +1,6 @@
 """Run worker processes that are watched, and of which nothing is left: not a hanging one, nor what it started.
 
-Each keeps a record of what it does (:mod:`vcrt.call_record`). Work and results are pickled, functions of one's own
+Each keeps a record of what it does (:mod:`vcrt.process_records`). Work and results are pickled, functions of one's own
 program by value. Not covered: which work is tried again (see :mod:`vcrt.processes`).
 """
 
@@ -22,15 +22,17 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from vcrt.call_record import (
+from vcrt.process_records import (
     TIMEOUT,
+    WORKERS_MARK,
     Doing,
     at_work,
+    bears_mark,
     current_record,
+    mark_process,
     record_calls,
     recorded_work,
 )
-from vcrt.process_marks import WORKERS_MARK, bears_mark, mark_process
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")

@@ -37,7 +37,7 @@ FLOWS = {
 FOUNDATIONS = {
     "vcrt": {
         *(
-            "call_record",
+            "process_records",
             "documents",
             "forms",
             "errors",
@@ -47,7 +47,7 @@ FOUNDATIONS = {
             "memory",
             "orders",
         ),
-        *("partial_orders", "plugins", "printable", "process_marks", "processes", "progress"),
+        *("partial_orders", "plugins", "printable", "processes", "progress"),
         *("randomness", "storage", "workers"),
     },
     "vcrt_train": {"config", "config_files", "randomness"},

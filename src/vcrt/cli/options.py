@@ -10,9 +10,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from vcrt.call_record import TIMEOUT
 from vcrt.errors import VcrtError
 from vcrt.printable import printable
+from vcrt.process_records import TIMEOUT
 
 #: Columns of output that does not go to a terminal.
 PLAIN_WIDTH = 120

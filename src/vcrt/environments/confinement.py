@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from vcrt.environments import system_calls
-from vcrt.process_marks import SERVER_MARK, mark_process
+from vcrt.process_records import SERVER_MARK, mark_process
 
 #: Numbers of Landlock's system calls, the same on every machine.
 _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446

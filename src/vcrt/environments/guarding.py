@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from vcrt.call_record import TIMEOUT, current_record
 from vcrt.environments.contract import (
     Accepted,
     BatchEnvironment,
@@ -42,6 +41,7 @@ from vcrt.environments.written import (
 from vcrt.errors import EnvironmentFailure, MalformedInputError, VcrtError, VerifierFailure
 from vcrt.hashing import Json, canonical_json
 from vcrt.printable import counted
+from vcrt.process_records import TIMEOUT, current_record
 from vcrt.progress import counted_call
 
 Result = TypeVar("Result")

@@ -25,7 +25,7 @@ from vcrt.environments.bounded_processes import confined
 from vcrt.environments.confinement import Bounds
 from vcrt.errors import UnavailableError, VcrtError, VerifierFailure
 from vcrt.hashing import Json, json_digest
-from vcrt.process_marks import SERVER_MARK, WORKERS_MARK
+from vcrt.process_records import SERVER_MARK, WORKERS_MARK
 from vcrt.workers import end_marked
 
 #: What a server's environment has besides its own variables: by it, all that it starts is found and ended.

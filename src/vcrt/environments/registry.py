@@ -18,7 +18,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from vcrt.call_record import current_record
 from vcrt.environments.contract import Environment
 from vcrt.errors import MalformedInputError, UnavailableError, UnknownNameError, VcrtError
 from vcrt.plugins import (
@@ -30,6 +29,7 @@ from vcrt.plugins import (
     plugins,
     require_this_vcrt,
 )
+from vcrt.process_records import current_record
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

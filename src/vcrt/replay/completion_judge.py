@@ -17,10 +17,10 @@ from functools import partial
 from threading import Lock
 from typing import Any
 
-from vcrt.call_record import Doing
 from vcrt.errors import MalformedInputError, UnknownNameError, VerifierFailure
 from vcrt.hashing import Json, json_digest
 from vcrt.limits import MAX_COMPLETE
+from vcrt.process_records import Doing
 from vcrt.processes import do_alone, do_piece
 from vcrt.replay.completions import FirstLook, Judgement, Work, look_again, look_first
 from vcrt.replay.shards import EnvironmentFactory, Kept

@@ -1,23 +1,33 @@
-"""Record what a worker process is doing at this moment, where whoever started it can read it.
+"""Say of a process, to whoever started it, whose it is and what it is doing at this moment.
+
+A mark stands in the environment, which a program may write over (those do that set their own title), and on Linux in
+the limit on file locks as well: the system hands that on, too, and has restricted nothing by it since Linux 2.4. So a
+process and all that it starts can be found, however far they have detached themselves.
 
 A worker writes one small file, mapped into its memory: which piece of work it does, which call of foreign code it is
 in, since when, and how long that may take. So a call that does not come back, or that ends the process, can be ended
-and named from outside. Not covered: what is done about it (see :mod:`vcrt.processes`).
+and named from outside. Imports only the standard library, as it is used by a process without any other package. Not
+covered: what is done about it (see :mod:`vcrt.processes`).
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import resource
 import struct
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 #: The environment variable that replaces the time limit of every verifier's calls, in seconds.
 TIMEOUT = "VCRT_VERIFIER_TIMEOUT"
+#: The environment variables that name workers and a server in what they have started.
+WORKERS_MARK, SERVER_MARK = "VCRT_WORKERS", "VCRT_SERVER"
+_FILE_LOCKS, _LINE = 10, "Max file locks"
 _SIZE = 4096
 #: Piece of work (0: none), when its call began, that one's limit (0: no call is being made), bytes of its name.
 _HEAD = struct.Struct("<QddH")
@@ -136,3 +146,33 @@ def _read(path: Path) -> Doing | None:
         limit_s=limit,
         overdue_s=time.monotonic() - began - limit if limit else 0.0,
     )
+
+
+def mark_process(variable: str, mark: str) -> None:
+    """Mark this process and all processes that it starts from now on; ``mark`` is hexadecimal."""
+    os.environ[variable] = mark
+    if sys.platform != "linux":
+        return
+    number = _number(variable, mark)
+    # Who has lowered the upper limit may not raise it again: the environment alone has the mark then.
+    with suppress(OSError, ValueError):
+        lower, upper = resource.getrlimit(_FILE_LOCKS)
+        if variable == SERVER_MARK:
+            upper, number = number, lower if 0 <= lower < number else number
+        resource.setrlimit(_FILE_LOCKS, (number, upper))
+
+
+def bears_mark(process: int, variable: str, mark: str) -> bool:
+    """Say whether a process has the mark in its limits; False if the system does not tell."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{process}/limits").read_text(encoding="ascii").splitlines():
+            if line.startswith(_LINE):
+                lower, upper = line[len(_LINE) :].split()[:2]
+                found = upper if variable == SERVER_MARK else lower
+                return found == str(_number(variable, mark))
+    return False
+
+
+def _number(variable: str, mark: str) -> int:
+    """Return the mark as a number; a server's, held by the upper limit, is above any worker's, in the lower limit."""
+    return int(mark[:14], 16) + (1 << 56) * (variable == SERVER_MARK)
