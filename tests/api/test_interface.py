@@ -12,7 +12,7 @@ from configs import config
 from toy_environment import ToyEnvironment
 from vcrt.errors import RunError, UnknownNameError
 from vcrt.processes import num_jobs
-from vcrt.randomness import generator
+from vcrt_train.randomness import generator
 from vcrt_research.backbone_card import one_anti_diamond_record
 from vcrt_train.api.experimenting import jobs_on_device
 from vcrt_train.policy import backbone

@@ -34,19 +34,20 @@ CALLS = [
 ]
 
 
-def plain(calls=CALLS):
-    return [{"name": n, "arguments": a, "output": o} for n, a, o in calls]
+# No default that can change: looks beside the state write it after each call.
+def plain(calls=None):
+    return [{"name": n, "arguments": a, "output": o} for n, a, o in calls or CALLS]
 
 
-def chat(calls=CALLS):
-    for number, (name, arguments, output) in enumerate(calls):
+def chat(calls=None):
+    for number, (name, arguments, output) in enumerate(calls or CALLS):
         function = {"name": name, "arguments": json.dumps(arguments)}
         yield {"role": "assistant", "tool_calls": [{"id": f"c{number}", "function": function}]}
         yield {"role": "tool", "tool_call_id": f"c{number}", "content": json.dumps(output)}
 
 
-def responses(calls=CALLS):
-    for number, (name, arguments, output) in enumerate(calls):
+def responses(calls=None):
+    for number, (name, arguments, output) in enumerate(calls or CALLS):
         yield {
             "type": "function_call",
             "call_id": str(number),
@@ -56,8 +57,8 @@ def responses(calls=CALLS):
         yield {"type": "function_call_output", "call_id": str(number), "output": json.dumps(output)}
 
 
-def blocks(calls=CALLS):
-    for number, (name, arguments, output) in enumerate(calls):
+def blocks(calls=None):
+    for number, (name, arguments, output) in enumerate(calls or CALLS):
         use = {"type": "tool_use", "id": str(number), "name": name, "input": arguments}
         yield {"role": "assistant", "content": [{"type": "text", "text": "well"}, use]}
         text = output if isinstance(output, str) else json.dumps(output)
@@ -66,9 +67,9 @@ def blocks(calls=CALLS):
         yield {"role": "user", "content": [result]}
 
 
-def mcp(calls=CALLS):
+def mcp(calls=None):
     yield {"jsonrpc": "2.0", "id": 99, "method": "initialize", "params": {}}
-    for number, (name, arguments, output) in enumerate(calls):
+    for number, (name, arguments, output) in enumerate(calls or CALLS):
         params = {"name": name, "arguments": arguments}
         yield {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
         text = output if isinstance(output, str) else json.dumps(output)
