@@ -12,11 +12,11 @@ from configs import config
 from toy_environment import ToyEnvironment
 from vcrt.errors import RunError, UnknownNameError
 from vcrt.processes import num_jobs
-from vcrt_train.randomness import generator
 from vcrt_research.backbone_card import one_anti_diamond_record
 from vcrt_train.api.experimenting import jobs_on_device
 from vcrt_train.policy import backbone
 from vcrt_train.policy.reference import EMBEDDED, BackboneReference
+from vcrt_train.randomness import generator
 
 #: The same choices as options of the command.
 PLANNED = ("--methods", "vcrt", "--held-out", "clrs", "--runs", 1, "--updates", 2)

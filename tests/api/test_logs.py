@@ -835,6 +835,7 @@ class Noting(Shop):
         return super().reset(initial)
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_second_process_replays_again_be_it_ahead_or_afterwards(written, jobs):
@@ -845,6 +846,7 @@ def test_a_second_process_replays_again_be_it_ahead_or_afterwards(written, jobs)
     assert found.schedule is None
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_what_was_replayed_ahead_is_not_replayed_again(written, tmp_path):
     log, made = written(plain()), []

@@ -566,6 +566,7 @@ def test_help_is_quick_and_does_not_load_torch():
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_experiments_load_nothing_of_a_search_or_of_sharded_models():
     """What trains or reports on one processor has no use for it, and would wait for it."""
     code = (
@@ -576,6 +577,7 @@ def test_experiments_load_nothing_of_a_search_or_of_sharded_models():
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_certification_loads_no_model_and_no_statistics(tmp_path):
     """The commands that people give most: PyTorch alone would be half of their time."""
     data = str(tmp_path / "data")

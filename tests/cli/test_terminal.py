@@ -9,6 +9,7 @@ import pytest
 from terminals import VCRT, in_a_terminal
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_colours_unless_it_wants_none():
     shown = ("show", "clrs/bellman_ford/7", "--pair", "0", "1")
     coloured, plain = in_a_terminal(*shown), in_a_terminal(*shown, NO_COLOR="1")
@@ -17,6 +18,7 @@ def test_a_terminal_gets_colours_unless_it_wants_none():
     assert "bellman_ford" in plain
 
 
+@pytest.mark.slow
 def test_an_episode_is_brief_in_a_terminal_and_whole_elsewhere():
     def piped(*options):
         command = [*VCRT, "show", "clrs/bellman_ford/7", *options]

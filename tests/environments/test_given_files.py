@@ -63,6 +63,7 @@ def vcrt_command(folder, *arguments):
     )
 
 
+@pytest.mark.slow
 def test_a_file_imports_what_lies_beside_it_in_every_command(folder):
     given = ("--environment", "corner.py:Shop")
     # From another folder, by a path: nothing but the file's own folder is where its modules are.

@@ -37,6 +37,7 @@ def met(place, command, fault, **options):
     return done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", faults.COMMANDS)
 def test_a_plug_in_that_exits_when_it_is_imported_is_no_success(place, command):
     met(place, command, "import:exit")
@@ -163,6 +164,7 @@ class Verbose(toy.ToyEnvironment):
         return Rejected(f"{answer.reason} " * 200_000) if isinstance(answer, Rejected) else answer
 
 
+@pytest.mark.slow
 def test_a_refusal_of_megabytes_is_kept_as_its_beginning_length_and_hash(tmp_path):
     data = vcrt.certify(
         tmp_path / "data", schemas=["toy/needs"], episodes=2, environments={"toy": Verbose}
@@ -209,6 +211,7 @@ def test_the_limit_of_the_class_holds():
         vcrt.certify_episode(Slow, toy.ToyEnvironment().sample("needs", 1))
 
 
+@pytest.mark.slow
 def test_the_shard_goes_on_if_what_hung_once_answers_alone(tmp_path):
     """A worker that overran once costs time and nothing else."""
     marker = tmp_path / "hung"

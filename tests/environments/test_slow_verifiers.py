@@ -109,6 +109,7 @@ def test_validation_says_what_it_will_cost_long_before_it_ends(slow):
     assert made < 1000
 
 
+@pytest.mark.slow
 def test_a_quick_validation_makes_a_fraction_of_the_calls_and_says_what_it_left_out(slow):
     done = command("environments", "validate", "slow", "--quick")
     assert 200 < (slow / "calls").stat().st_size <= 410
@@ -187,6 +188,7 @@ class Noted:
         self.said.append((done, expected))
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_workers_tell_of_calls_inside_a_shard(tmp_path):
     noted = Noted()

@@ -164,6 +164,7 @@ def test_what_a_call_gives_depends_on_what_ran_before_it():
     environment.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Small, ReadsAtStart])
 def test_it_conforms(kind):
     environment = kind()
@@ -199,6 +200,7 @@ class NotesMadeAgain(Small):
     remembered = frozenset({"note"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Notes, NotesGoOn, NotesMadeAgain])
 def test_what_only_memory_holds_is_named_and_no_advice_is_about_python_objects(kind, tmp_path):
     log = tmp_path / "log.jsonl"

@@ -155,6 +155,7 @@ def servers_of(environment):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the system ends a child with its parent")
 @pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)", "sys.exit(0)", "1 / 0"])
 def test_a_process_that_ends_leaves_no_server_and_no_folder(end, tmp_path):
