@@ -47,8 +47,12 @@ _GONE_S = 2.0
 _LEAVE_S = 10.0
 #: How often, and after how many seconds, is looked for what was started while others were ended.
 _ROUNDS, _LOOK_S = 20, 0.02
-#: What a worker runs: nothing of this stands in its main module, where functions that are sent by value look.
-_START = "__import__('sys').path[:] = {}; __import__('vcrt.workers', fromlist=['serve']).serve()"
+#: What a worker runs: nothing of this stands in its main module, where functions that are sent by value look. An
+#: interruption (signal 2) is ignored while it imports: its parent ends it.
+_START = (
+    "__import__('sys').path[:] = {}; __import__('_signal').signal(2, __import__('_signal').SIG_IGN); "
+    "__import__('vcrt.workers', fromlist=['serve']).serve()"
+)
 
 
 class WorkerDiedError(Exception):
