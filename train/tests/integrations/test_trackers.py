@@ -9,12 +9,14 @@ import socket
 import struct
 import subprocess
 import sys
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 from safetensors.torch import load_file
 
 import toy_environment as toy
+from one_process import in_this_process
 from vcrt.cli import main
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
@@ -104,7 +106,8 @@ def folder(tmp_path_factory):
     config = sampled(dict.fromkeys(TWO_TOYS, ("needs", "overwrite")), 8)
     frozen = make_dataset(config, path / "data", jobs=1, factories=TWO_TOYS)
     verify_agreement(frozen, jobs=1, factories=TWO_TOYS)
-    main(["train", str(planned(path, "untracked")), "--jobs", "1"])
+    with in_this_process():
+        main(["train", str(planned(path, "untracked")), "--jobs", "1"])
     return path
 
 
@@ -154,7 +157,9 @@ def elsewhere(tmp_path, monkeypatch):
 def test_a_tracker_is_told_of_every_update_and_changes_nothing(folder, elsewhere, name):
     pytest.importorskip(name, reason=f"{name} is not installed: make test-integrations")
     experiment = planned(folder, name)
-    main(["train", str(experiment), "--jobs", "1", "--trackers", name])
+    # TensorBoard writes files; the others set their process up.
+    with in_this_process() if name == "tensorboard" else nullcontext():
+        main(["train", str(experiment), "--jobs", "1", "--trackers", name])
     assert [path for path in elsewhere.rglob("*") if not path.is_dir()] == []
     for run in RUNS:
         weights, lines = trained(experiment, run)
