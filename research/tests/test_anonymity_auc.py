@@ -61,7 +61,7 @@ def test_delong_error_is_the_error_of_two_sample_placements():
     assert found == pytest.approx(np.sqrt(variance))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_interval_is_calibrated_under_chance_where_delong_alone_is_not():
     """Under chance, the error of a cross-validated AUC is larger than DeLong's, which holds the probes fixed."""
     values, errors, p_values, delong = [], [], [], []

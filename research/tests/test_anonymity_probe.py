@@ -207,7 +207,7 @@ def test_unequal_relation_types_alone_are_no_leak():
     assert found(unmatched)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_simultaneous_intervals_rarely_cry_wolf(backbone):
     """Whole probes of honest records: about one in twenty may miss 0.5 somewhere, and misses of AUCs are few."""
     alarms = misses = 0

@@ -241,7 +241,7 @@ def test_every_command_takes_a_dataset_of_several_lengths(registered, capsys):
     assert "answers in tokens" in err
     out = done(
         *(*planned, "--output", "runs", "--methods", "canonical-grpo", "vcrt"),
-        *("--runs", "1", "--updates", "3"),
+        *("--runs", "1", "--updates", "3", "--held-out", "recipes"),
     )
     assert "every order of" in out
     with in_this_process():

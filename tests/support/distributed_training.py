@@ -33,8 +33,8 @@ def group_of(mode):
     return LaunchedGroup(Accelerator(cpu=True, fsdp_plugin=plugin))
 
 
-def main():
-    folder, mode, stop, name = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
+def trained(folder, mode, stop, name):
+    """Train up to update ``stop``, from the latest checkpoint, in this process and those beside it."""
     settings = config(
         updates=6,
         prompts_per_update=3,
@@ -70,4 +70,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    trained(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4])

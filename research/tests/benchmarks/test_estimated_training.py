@@ -17,7 +17,7 @@ import estimated_training
 torch.set_num_threads(1)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_curves_at_six_operations_lie_beside_the_exact_one():
     options = argparse.Namespace(
         operations=6, records=60, held_back=30, updates=100, learning_rate=1e-3

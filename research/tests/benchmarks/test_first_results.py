@@ -45,7 +45,7 @@ def test_an_interval_is_a_t_interval_within_0_and_1():
     assert first_results.interval([1.0, 0.2, 1.0])[1] == 1.0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_of_the_benchmark(tmp_path, monkeypatch):
     """Small: the same pieces, and learning shows."""
     monkeypatch.setattr(first_results, "UPDATES", (2, 200))

@@ -48,7 +48,7 @@ SMALL = experiment.Comparison(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_seeds_and_folds_make_the_report_of_one_experiment(tmp_path, monkeypatch):
     """On the embedded backbone: interrupted, gone on with, on another machine, and equal to one plan of all seeds."""
     results = tmp_path / "results"

@@ -239,6 +239,7 @@ document.querySelector("#measured").textContent = JSON.stringify({
 </script></body>"""
 
 
+@pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
 def test_a_wide_table_on_a_phone_keeps_its_first_column(html: str, tmp_path: Path) -> None:
     """At 390 px the page itself is not wider; a table scrolls under its first column, with a shade at its edges."""

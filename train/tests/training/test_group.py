@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import distributed_training
 from configs import resolved as config
 from training_fixtures import ENCODE, answering_model, supervised_records, tiny_model
 from vcrt_train.protocol.source_validation import RATE
@@ -37,7 +38,7 @@ def test_every_prompt_is_scored_once_and_every_process_does_as_much(prompts, pro
     assert all(1 <= len(part) <= (size or len(rows)) for parts in found for part in parts)
 
 
-def trained(name, *, part, updates=4, prompts=3, model=None):
+def trained(name, *, part, updates=2, prompts=3, model=None):
     """Weights and metrics after some updates on three prompts each."""
     chosen, model = method(name), model or tiny_model()
     items = encode_items(supervised_records(7), chosen, seed=0, encode=ENCODE)
@@ -106,20 +107,20 @@ def test_a_part_holds_a_prompt(wrong):
 
 
 def launched(tmp_path, processes, mode, stop, name="vcrt"):
-    """Train in real processes of a launcher with gloo, from the latest checkpoint up to update ``stop``."""
-    script = str(HERE / "distributed_training.py")
-    command = [sys.executable, script, str(tmp_path), mode, str(stop), name]
-    if processes > 1:
-        options = ["--standalone", "--nproc-per-node", str(processes)]
-        command = [sys.executable, "-m", "torch.distributed.run", *options, *command[1:]]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    """Train up to update ``stop``: alone in this process, two in those of a launcher with gloo."""
+    if processes == 1:
+        distributed_training.trained(tmp_path, mode, stop, name)
+    else:
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        script = [str(HERE / "distributed_training.py"), str(tmp_path), mode, str(stop), name]
+        done = subprocess.run(
+            [*launcher, "--nproc-per-node", str(processes), *script],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
     from safetensors.torch import load_file
 
     last = max((tmp_path / "run").glob("update-*"))
