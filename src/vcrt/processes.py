@@ -1,6 +1,6 @@
 """Do work in worker processes, with results in the order of the arguments whatever the number or kind of workers.
 
-Processes of this machine, the backend of the name ``loky``, or the workers of a Ray or Dask cluster, through joblib.
+Processes of this machine, or the workers of a Ray or Dask cluster, through joblib.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from vcrt.workers import WorkerDiedError, Workers, watched_here
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
-Backend: TypeAlias = Literal["loky", "ray", "dask"]
+Backend: TypeAlias = Literal["local", "ray", "dask"]
 
 #: Arguments handed out for each worker before the first result is awaited: enough to keep it busy, few enough for
 #: memory not to grow with the number of arguments.
@@ -44,14 +44,14 @@ def in_fresh_processes(
     *,
     jobs: int,
     error: type[VcrtError],
-    backend: Backend = "loky",
+    backend: Backend = "local",
     on_wait: Callable[[], None] = lambda: None,
     narrow: Callable[[Argument, str], Argument | None] = lambda argument, episode: None,
     kept: KeptProcess | None = None,
 ) -> Iterator[Result]:
     """Apply ``function`` to each argument in ``jobs`` worker processes; results come in the order of arguments.
 
-    With ``loky`` the processes are new; those of a cluster may have worked before. ``on_wait`` is called several times
+    With ``local`` the processes are new; those of a cluster may have worked before. ``on_wait`` is called several times
     a second while a local result is awaited. A worker that dies, or whose call runs over the limit of its record (see
     :mod:`vcrt.process_records`), is ended with everything that it started; its argument is tried once more, alone, and
     before that ``narrow(argument, episode)``, the part of it in which that happened, if it gives one. When that dies or
@@ -59,7 +59,7 @@ def in_fresh_processes(
     would end a process (``SystemExit`` and its like) becomes ``error``. One argument alone is done in the process that
     is ``kept``, if one is. Raises :class:`UnavailableError` if the backend is not installed.
     """
-    if backend != "loky":
+    if backend != "local":
         yield from _on_cluster(function, iter(arguments), jobs, error, backend)
         return
     pieces = enumerate(arguments)
@@ -319,5 +319,5 @@ def _imported(module: str, backend: Backend) -> Any:
         raise UnavailableError(
             f"the {backend} backend is not installed",
             found=str(failure),
-            remedy=f"pip install 'vcrt[{backend}]', or use --backend loky",
+            remedy=f"pip install 'vcrt[{backend}]', or use --backend local",
         ) from failure

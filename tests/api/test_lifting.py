@@ -129,7 +129,7 @@ def test_real_theories_become_a_dataset_split_by_theory(tmp_path):
         (("lean", "FILE", "--output", "o", "--limit", 3), ("Unrecognized", "--output", "--limit")),
         (("lean", "FILE", "--length", 4, "--jobs", 1), ("Unrecognized", "--length", "--jobs")),
         (("lean", "FILE"), ("needs a Lake project with a Lean toolchain", "with --project")),
-        (("lean", "FILE", "--backend", "loky"), ("Unrecognized", "--backend")),
+        (("lean", "FILE", "--backend", "local"), ("Unrecognized", "--backend")),
     ],
 )
 def test_options_that_do_not_fit_are_refused_by_name(capsys, arguments, expected):

@@ -102,7 +102,7 @@ def certify(
     pool: Pool | None = None,
     environments: Environments | None = None,
     jobs: int | None = None,
-    backend: Backend = "loky",
+    backend: Backend = "local",
     progress: Progress = SILENT,
 ) -> Dataset:
     """Replay the orders of sampled episodes and freeze the certified episodes as a new dataset.

@@ -116,7 +116,7 @@ def lift_log(
     redact: bool = False,
     output: str | Path | None = None,
     jobs: int | None = None,
-    backend: Backend = "loky",
+    backend: Backend = "local",
     progress: Progress = SILENT,
 ) -> LiftedLog:
     """Certify which calls in logs of tool calls commute, which do not, and why.

@@ -75,7 +75,7 @@ def make_dataset(
     path: Path,
     *,
     jobs: int,
-    backend: Backend = "loky",
+    backend: Backend = "local",
     progress: Progress = SILENT,
     factories: Mapping[str, EnvironmentFactory] | None = None,
     form: RecordForm | None = None,

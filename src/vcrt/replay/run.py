@@ -83,7 +83,7 @@ def certify(
     directory: Path,
     *,
     jobs: int,
-    backend: Backend = "loky",
+    backend: Backend = "local",
     progress: Progress = SILENT,
     factories: Mapping[str, EnvironmentFactory] | None = None,
 ) -> list[CertifiedSchema]:
@@ -138,7 +138,7 @@ class _Work:
         sizes, to_do = _sizes(pieces), _sizes(missing)
         known: set[str] = set()
         kept = kept_now()
-        is_alone = self.backend == "loky" and self.jobs > 1 and len(missing) == 1
+        is_alone = self.backend == "local" and self.jobs > 1 and len(missing) == 1
         if kept and is_alone and missing[0].shard.episodes:
             kept.again.begin(replay_ahead, missing[0].shard)
         with call_progress() as calls:

@@ -38,7 +38,7 @@ def lift_clrs(
     steps: int = 4,
     seed: int = 0,
     jobs: int | None = None,
-    backend: Backend = "loky",
+    backend: Backend = "local",
     progress: Progress = SILENT,
 ) -> Lifted:
     """Lift all windows of genuine runs of CLRS algorithms; those of four steps are certified, others reported.

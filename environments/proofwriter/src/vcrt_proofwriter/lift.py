@@ -52,7 +52,7 @@ def lift_proofwriter(
     output: str | Path | None = None,
     limit: int | None = None,
     jobs: int | None = None,
-    backend: Backend = "loky",
+    backend: Backend = "local",
     progress: Progress = SILENT,
 ) -> Lifted:
     """Certify episodes of four steps from ProofWriter theories, every order replayed by itself.
