@@ -55,7 +55,9 @@ def test_a_reader_that_has_enough_ends_the_command_quietly():
     command = [sys.executable, "-m", "vcrt", "show", "clrs/bellman_ford/7", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
-        assert process.stderr.read() == b""
+        lines = process.stderr.read().decode().splitlines()
+    # A slow machine shows progress.
+    assert [line for line in lines if not re.match("[a-z]+: .*(replay|done)", line)] == []
     assert process.returncode == 1
 
 
