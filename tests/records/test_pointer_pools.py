@@ -150,11 +150,16 @@ def encoder(tokenizer, relation_names="opaque"):
     )
 
 
+@pytest.fixture(scope="module")
+def many_letters():
+    return byte_level_tokenizer(letters=LETTERS, size=500)
+
+
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghij"
 
 
-def test_a_language_model_gets_as_many_pointers_as_the_record_asks_for():
-    tokenizer = byte_level_tokenizer(letters=LETTERS, size=500)
+def test_a_language_model_gets_as_many_pointers_as_the_record_asks_for(many_letters):
+    tokenizer = many_letters
     encode = encoder(tokenizer)
     assert [len(encode.pointers_for(pool)) for pool in (8, 32)] == [8, 32]
     assert encode.pointers_for(32)[:8] == encode.pointers_for(8)
@@ -165,8 +170,8 @@ def test_a_language_model_gets_as_many_pointers_as_the_record_asks_for():
     assert [tokenizer.decode([i]) for i in prompt.pointer_ids] == [f" {name}" for name in names]
 
 
-def test_a_long_record_in_words():
-    tokenizer = byte_level_tokenizer(letters=LETTERS, size=500)
+def test_a_long_record_in_words(many_letters):
+    tokenizer = many_letters
     encode = encoder(tokenizer, "words")
     text = tokenizer.decode(list(encode(SIXTEEN, "sorted", generator(0, "any")).token_ids))
     names = [pointer.text.strip() for pointer in encode.pointers_for(32)]
