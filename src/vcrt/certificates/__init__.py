@@ -1,1 +1,1 @@
-"""Judge what replays show: relations of pairs, legal orders, exclusions. Pure."""
+"""Derive relations of pairs, legal orders and exclusions from replays. Pure."""

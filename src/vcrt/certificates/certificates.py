@@ -1,9 +1,9 @@
-"""Make local certificates, and of them the relation graph of an episode.
+"""Make local certificates, and derive an episode's relation graph from them.
 
 A certificate says what happened when two adjacent operations ran in both orders after one context. It is evidence, not
-inference: it holds the four transitions that the verifier answered, with the hashes of the states between them.
-Contexts that no accepted sequence reaches have no certificate; contexts in which neither order can run certify nothing
-and are *vacuous*. A relation is what all contexts of a pair agree on.
+inference: it holds the verifier's answers to four transitions, with the hashes of the states between them. Contexts
+that no accepted sequence reaches have no certificate; contexts in which neither order can run certify nothing and are
+*vacuous*. All contexts of a pair must agree on its relation.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ExclusionKind: TypeAlias = Literal[
 
 
 class UncertifiedError(Exception):
-    """The replays of an episode certify nothing: of which kind that is, and why, in words."""
+    """The replays of an episode certify nothing; ``kind`` and message say why."""
 
     def __init__(self, kind: ExclusionKind, detail: str) -> None:
         super().__init__(detail)
@@ -71,7 +71,7 @@ class PathEvidence:
 
     @classmethod
     def of(cls, operations: tuple[int, int], passed: Sequence[Reached]) -> PathEvidence:
-        """From the answers to the first operation and, if that was accepted, to the second."""
+        """Make the evidence from the answers to the first operation and, if that was accepted, to the second."""
         accepted = [reached for reached in passed if reached.state_hash is not None]
         hashes = tuple(reached.state_hash or "" for reached in accepted)
         outputs = some_outputs([reached.output for reached in accepted])
@@ -89,7 +89,7 @@ class PathEvidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Certificate:
-    """Both orders of a pair in one context; ``forward`` runs the pair as the reference order has it.
+    """Both orders of a pair in one context; ``forward`` runs the pair in the reference order.
 
     Source: the diamond and anti-diamond of the paper's Section "Diamonds and Anti-Diamonds".
     """
@@ -101,7 +101,7 @@ class Certificate:
 
     @property
     def pair(self) -> tuple[int, int]:
-        """The two operations, as the reference order has them."""
+        """The two operations, in the reference order."""
         return self.forward.operations
 
     @property
@@ -120,7 +120,7 @@ class Certificate:
 
     @property
     def observers(self) -> tuple[int, ...]:
-        """The operations of the pair that gave another output in the other order, if both orders were accepted."""
+        """The operations of the pair whose output depends on their order, if both orders were accepted."""
         if not (self.forward.accepted and self.reverse.accepted):
             return ()
         one, other = self.forward.output_of, self.reverse.output_of
@@ -145,7 +145,7 @@ class Certificate:
 
 
 def certificates(evidence: EpisodeReplays) -> tuple[Certificate, ...]:
-    """All local certificates of an episode, sorted by pair and context, from its exhaustive replays.
+    """Make all local certificates of an episode, sorted by pair and context, from its exhaustive replays.
 
     Raises :class:`UncertifiedError` if replays disagree about a prefix that they share.
     """
@@ -172,7 +172,7 @@ def certificates(evidence: EpisodeReplays) -> tuple[Certificate, ...]:
 def path_after(
     answers: Mapping[Order, Reached], context: Order, operations: tuple[int, int]
 ) -> PathEvidence:
-    """What two operations did after a context; one that was not replayed counts as refused."""
+    """Return what two operations did after a context; operations that were not replayed count as refused."""
     passed = [answers.get((*context, operations[0]), _UNKNOWN)]
     if passed[0].state_hash is not None:
         passed.append(answers.get((*context, *operations), _UNKNOWN))
@@ -183,8 +183,8 @@ def path_after(
 class OperationRelation:
     """The certified relation of two operations; ``first`` stands before ``second`` unless they commute.
 
-    The direction of ``conflicts`` is towards the certified terminal state, and that of ``observes`` towards the outputs
-    that come with it: that of the reference order.
+    The direction of ``conflicts`` is the order that leads to the certified terminal state, and that of ``observes`` the
+    order with the outputs of the reference order.
     """
 
     first: int
@@ -199,13 +199,13 @@ class OperationRelation:
 def relation_graph(
     num_operations: int, certificates: Iterable[Certificate], *, allow_implied: bool = False
 ) -> tuple[OperationRelation, ...]:
-    """One relation for each pair, sorted.
+    """Derive one relation for each pair, sorted.
 
-    If every context of a pair is vacuous, nothing certifies it. With ``allow_implied``, it has no relation then if the
-    others order it by transitivity, as the first and the last of three steps that need each other.
+    A pair is not certified if every context of it is vacuous. With ``allow_implied``, such a pair has no relation if
+    the others order it by transitivity, as the first and the last of three steps that need each other.
 
     Raises :class:`UncertifiedError` if two contexts disagree about a pair (``context_dependent``) and if nothing
-    certifies one that is not allowed to be without (``outside_schema``).
+    certifies a pair that needs a relation (``outside_schema``).
     """
     found: dict[tuple[int, int], dict[OperationRelation, Certificate]] = {
         pair: {} for pair in combinations(range(num_operations), 2)
@@ -229,13 +229,13 @@ def relation_graph(
 
 
 def _said(relation: OperationRelation) -> str:
-    """A relation in words, with the one that comes first."""
+    """Return a relation in words, and the operation that comes first."""
     first = "" if relation.kind == "commutes" else f" ({relation.first} first)"
     return f"{relation.kind}{first}"
 
 
 def directed(relations: Iterable[OperationRelation]) -> list[tuple[int, int]]:
-    """The pairs that must keep their order, as (before, after)."""
+    """Return the pairs that must keep their order, as (before, after)."""
     return [(r.first, r.second) for r in relations if r.kind != "commutes"]
 
 

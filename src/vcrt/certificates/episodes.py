@@ -1,7 +1,7 @@
-"""Make of the replays of an episode a certified episode, or a typed exclusion.
+"""Turn the replays of an episode into a certified episode or a typed exclusion.
 
-Pure: what the verifier said comes in, evidence or the reason why there is none comes out. An exclusion is counted in
-the manifest; it is never turned into a soft label.
+Pure: the verifier's answers come in; evidence, or the reason why there is none, comes out. An exclusion is counted
+in the manifest; it is never turned into a soft label.
 """
 
 from __future__ import annotations
@@ -44,13 +44,12 @@ class Exclusion:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preset:
-    """A preset of episodes: what one must look like to be frozen, its number of operations and the size of its orbit.
+    """The requirements on frozen episodes: their number of operations, and the size of their orbit.
 
-    Without a size, the episode has several directed relations, two at least, and its legal orders are their linear
-    extensions, two at least; then at most a third of all orders are legal. Of more than
-    ``vcrt.limits.MAX_ENUMERATED`` operations, one directed relation is enough, and the legal orders are the linear
-    extensions whatever their number. Without a number of operations either, an episode may have any, from two, and any
-    relations that explain its legal orders: none at all, or as many as leave one order.
+    Without a size, the episode has at least two directed relations; its legal orders are their linear extensions, at
+    least two and at most a third of all orders. Above ``vcrt.limits.MAX_ENUMERATED`` operations, one directed relation
+    is enough, and any number of linear extensions. If the number of operations is not set either, an episode may have
+    any number from two, and any relations that explain its legal orders: from none at all to a single legal order.
     """
 
     num_operations: int | None
@@ -60,24 +59,24 @@ class Preset:
 
     @property
     def samples(self) -> bool:
-        """Whether contexts are sampled although there are few: more operations are always sampled, fewer never."""
+        """Whether contexts of short episodes are sampled too; contexts of longer episodes always are."""
         if self.num_operations is None:
             return self.sampled
         return self.sampled and MAX_EXHAUSTIVE < self.num_operations <= MAX_COMPLETE
 
     @property
     def is_any(self) -> bool:
-        """Whether episodes may have any number of operations, each its own."""
+        """Whether each episode may have its own number of operations."""
         return self.num_operations is None
 
     @property
     def is_long(self) -> bool:
-        """Whether episodes have, or may have, too many operations for a replay of every order by itself."""
+        """Whether episodes have, or may have, too many operations to replay every order by itself."""
         return self.num_operations is None or self.num_operations > MAX_EXHAUSTIVE
 
     @property
     def least_relations(self) -> int:
-        """How many directed relations an episode has at least."""
+        """The smallest number of directed relations of an episode."""
         if self.num_operations is None:
             return 0
         several = self.orbit_size is None and self.num_operations <= MAX_ENUMERATED
@@ -85,7 +84,7 @@ class Preset:
 
     @property
     def text(self) -> str:
-        """What is asked for, in words."""
+        """The requirements in words."""
         if self.num_operations is None:
             return f"2 to {MAX_OPERATIONS} operations whose legal orders are the linear extensions of their relations"
         if self.orbit_size is not None:
@@ -116,7 +115,7 @@ PRESETS: Mapping[str, Preset] = {
 
 
 def preset_named(name: str) -> Preset:
-    """The preset of that name; raises :class:`vcrt.errors.UnknownNameError`."""
+    """Return the preset of that name; raises :class:`vcrt.errors.UnknownNameError`."""
     if name not in PRESETS:
         number = name.removeprefix("posets")
         near = get_close_matches(name, PRESETS, n=1)
@@ -136,12 +135,12 @@ def preset_named(name: str) -> Preset:
 class CertifiedEpisode:
     """An episode with the evidence for its relations.
 
-    ``evidence`` is what the verifier said, from which all else follows. Up to ``MAX_EXHAUSTIVE`` operations it is
-    exhaustive, ``certificates`` are those of every pair in every context, and ``orbit`` lists the legal orders that
-    certified swaps connect. Beyond, ``orbit`` is empty; ``certificates`` has one example of each thing that a pair
-    shows, and ``pairs`` in how many contexts it was compared; the legal orders are the linear extensions of ``order``.
-    Only if ``complete``, every reachable context was replayed; else ``classes`` is the number of classes of orders of
-    which one representative each was.
+    ``evidence`` holds the verifier's answers, from which all else follows. Up to ``MAX_EXHAUSTIVE`` operations it is
+    exhaustive, ``certificates`` has every pair in every context, and ``orbit`` lists the legal orders that certified
+    swaps connect. Above, ``orbit`` is empty; ``certificates`` has one example of each verdict on a pair, and ``pairs``
+    counts the contexts in which it was compared; the legal orders are the linear extensions of ``order``. If
+    ``complete``, every reachable context was replayed; otherwise ``classes`` is the number of classes of orders, and
+    one representative of each was replayed.
     """
 
     evidence: EpisodeReplays
@@ -166,7 +165,7 @@ class CertifiedEpisode:
 
     @property
     def replays(self) -> tuple[Replay, ...]:
-        """The replays of all orders; none unless :attr:`exhaustive`."""
+        """The replays of all orders; empty unless :attr:`exhaustive`."""
         return self.evidence.replays
 
     @property
@@ -186,12 +185,12 @@ class CertifiedEpisode:
 
     @property
     def num_legal(self) -> int | None:
-        """How many orders are legal; None if they are not counted, for more than ``MAX_COUNTED`` operations."""
+        """The number of legal orders; None if not counted (more than ``MAX_COUNTED`` operations)."""
         return len(self.orbit) if self.exhaustive else counted_extensions(self.order)
 
 
 def counted_extensions(order: PartialOrder) -> int | None:
-    """The number of linear extensions; None for more operations than they are counted of."""
+    """The number of linear extensions; None if there are too many operations to count them."""
     return num_linear_extensions(order) if order.num_operations <= MAX_COUNTED else None
 
 
@@ -201,7 +200,7 @@ def certify_episode(
     preset: Preset,
     cross_checks: Sequence[CrossCheck] = (),
 ) -> CertifiedEpisode | Exclusion:
-    """Certify one episode from what was replayed of it; every reason not to is a typed :class:`Exclusion`."""
+    """Certify one episode from its replays; every failure is a typed :class:`Exclusion`."""
     episode, checks = evidence.episode, tuple(cross_checks)
     certify = _certify_orders if evidence.exhaustive else _certify_tree
     certified = partial(CertifiedEpisode, evidence=evidence, versions=versions, cross_checks=checks)
@@ -272,7 +271,7 @@ def _certify_tree(
 
 
 def legal_orders(replays: Sequence[Replay]) -> list[Order]:
-    """The orders of replays that are legal: none if the reference order is refused.
+    """Return the legal orders among the replays: none if the reference order is refused.
 
     See :class:`vcrt.environments.contract.Outcome`.
     """
@@ -286,7 +285,7 @@ def _misfit(
     legal: Sequence[Order],
     orbit: Sequence[Order],
 ) -> str | None:
-    """Why an episode with these directed pairs, legal orders and orbit is not of the preset, if it is not."""
+    """Say why an episode with these directed pairs, legal orders and orbit does not fit the preset; None if it does."""
     counts = f"{counted(len(legal), 'legal order')}, {len(orbit)} in the orbit"
     num_operations = len(legal[0])
     listed = num_operations <= MAX_ENUMERATED
@@ -329,7 +328,7 @@ def _is_named(value: object) -> bool:
 
 
 def idle_places(replay: Replay) -> list[int]:
-    """The places of a replay's steps that left the state as it was and have no output, from 0 on."""
+    """Return the places, from 0, of a replay's steps that left the state as it was and have no output."""
     hashes = replay.state_hashes
     return [
         k for k in range(len(hashes) - 1) if hashes[k] == hashes[k + 1] and replay.output(k) is None

@@ -1,9 +1,9 @@
-"""Put the replayed sequences of an episode together: a lattice of contexts, and what follows from it.
+"""Merge the replayed sequences of an episode into a lattice of contexts, and derive what follows from it.
 
-A *context* is a set of operations that has run and the canonical hash of the state that it led to: sequences that agree
-in both are merged, which is sound if equal hashes imply equal futures. Where two sequences of one context were
-continued alike, and answered differently, :attr:`Lattice.unequal` says so. Pure; sets of operations are bit masks. Not
-covered: how the sequences were chosen and replayed (see :mod:`vcrt.replay.lattice_replay`).
+A *context* is the set of operations that have run, with the canonical hash of the state that they led to. Sequences
+that agree in both are merged, which is sound if equal hashes imply equal futures. If two sequences of one context have
+the same continuation with different answers, :attr:`Lattice.unequal` gives them. Pure; sets of operations are bit
+masks. Not covered: how the sequences were chosen and replayed (see :mod:`vcrt.replay.lattice_replay`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Shown: TypeAlias = tuple[Verdict, int]
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A context; ``sequence`` is the first of its sequences, by length and then lexicographically."""
+    """A context; ``sequence`` is the first sequence that leads to it, by length and then lexicographically."""
 
     sequence: Order
     done: int
@@ -37,10 +37,10 @@ class Context:
 
 @dataclass(frozen=True)
 class Lattice:
-    """The contexts of an episode, the initial one first, and the transitions between them that were replayed.
+    """The contexts of an episode, the initial one first, and the replayed transitions between them.
 
-    ``transitions[context, operation]`` is the number of the context that it leads to, or the verifier's refusal;
-    ``outputs`` has what an accepted one gave, if it gave something.
+    ``transitions[context, operation]`` is the number of the next context, or the verifier's refusal; ``outputs``
+    has the outputs of accepted operations that gave one.
     """
 
     num_operations: int
@@ -51,7 +51,7 @@ class Lattice:
 
     @classmethod
     def of(cls, tree: ReplayTree) -> Lattice:
-        """The lattice that these replays give."""
+        """Build the lattice of these replays."""
         numbers: dict[tuple[int, str], int] = {}
         contexts: list[Context] = []
         context_of: dict[Order, int] = {}
@@ -86,10 +86,10 @@ class Lattice:
         return made if unequal is not None else replace(made, unequal=made._across_sets())
 
     def _across_sets(self) -> UnequalFutures | None:
-        """Unequal futures of contexts with other operations done, as far as both may go on with the same one.
+        """Find unequal futures of equal states that were reached by different sets of operations.
 
-        Only where both or neither end the sequence by it: what belongs to the end, such as the check of a finished
-        proof, belongs to the last state.
+        The same operation is compared only if it ends both sequences or neither, because checks at the end, such
+        as that of a finished proof, belong to the last state.
         """
         first: dict[tuple[str, int, bool], tuple[object, int]] = {}
         for (number, operation), answer in sorted(self.transitions.items(), key=lambda i: i[0]):
@@ -117,7 +117,7 @@ class Lattice:
 
     @cached_property
     def complete(self) -> bool:
-        """Whether every operation that remains in any context was replayed there."""
+        """Whether every remaining operation was replayed in every context."""
         remaining = sum(self.num_operations - len(c.sequence) for c in self.contexts)
         return len(self.transitions) == remaining
 
@@ -127,7 +127,7 @@ class Lattice:
         return self.follow(tuple(range(self.num_operations)))
 
     def follow(self, sequence: Order) -> int | None:
-        """The context that a sequence leads to; None if it is refused or not known."""
+        """Return the context that a sequence leads to; None if it is refused or not known."""
         number = 0
         for operation in sequence:
             answer = self.transitions.get((number, operation))
@@ -137,7 +137,7 @@ class Lattice:
         return number
 
     def replay(self, tree: ReplayTree, order: Order) -> Replay:
-        """The replay of an order, put together from the transitions, which ``tree`` gave; all on its way are known."""
+        """Assemble the replay of an order from the transitions, all of which must be known."""
         passed, number = [tree.answers[()]], 0
         for operation in order:
             passed.append(tree.answers[*self.contexts[number].sequence, operation])
@@ -149,7 +149,7 @@ class Lattice:
 
     @cached_property
     def idle(self) -> tuple[Order, int] | None:
-        """A context and an operation that leaves its state as it is and has no output; None if there is none."""
+        """Find a context and an operation that has no output and leaves the state as it is; None if there is none."""
         for (number, operation), answer in self.transitions.items():
             if not isinstance(answer, str) and (number, operation) not in self.outputs:
                 context = self.contexts[number]
@@ -158,7 +158,7 @@ class Lattice:
         return None
 
     def shown(self, context: int, pair: tuple[int, int]) -> Shown | None:
-        """What a pair shows in a context, as :class:`Certificate` has it; None if not both orders were replayed."""
+        """Return a pair's verdict in a context, as in :class:`Certificate`; None unless both orders were replayed."""
         one, other = pair
         forward, reverse = self._ends(context, one, other), self._ends(context, other, one)
         if forward is None or reverse is None:
@@ -173,7 +173,7 @@ class Lattice:
         return ("diamond" if same else "observes"), one
 
     def _seen(self, context: int, first: int, second: int) -> tuple[str | None, str | None]:
-        """The outputs of two operations that are accepted in this order."""
+        """Return the outputs of two operations that are accepted in this order."""
         between = self.transitions[context, first]
         assert isinstance(between, int)
         return self.outputs.get((context, first)), self.outputs.get((between, second))
@@ -183,7 +183,7 @@ class Lattice:
         return self.transitions.get((answer, second)) if isinstance(answer, int) else answer
 
     def certificate(self, context: int, pair: tuple[int, int]) -> Certificate:
-        """The certificate of a pair in a context in which both orders were replayed."""
+        """Make the certificate of a pair in a context in which both orders were replayed."""
         one, other = pair
         return Certificate(
             context=self.contexts[context].sequence,
@@ -206,7 +206,7 @@ class Lattice:
 
     @cached_property
     def by_pair(self) -> Mapping[tuple[int, int], Mapping[int, Shown]]:
-        """For each pair, what it shows in each context (by number) in which both orders were replayed."""
+        """For each pair, its verdict in each context (by number) in which both orders were replayed."""
         found: dict[tuple[int, int], dict[int, Shown]] = {
             pair: {} for pair in combinations(range(self.num_operations), 2)
         }
@@ -223,7 +223,7 @@ class Lattice:
         return found
 
     def certificates(self) -> tuple[Certificate, ...]:
-        """For each pair, one certificate of each thing that it shows, in the first context that shows it."""
+        """Make, for each pair, one certificate of each verdict, in the first context that shows it."""
         found = []
         for pair, contexts in self.by_pair.items():
             first: dict[Shown, int] = {}
@@ -233,7 +233,7 @@ class Lattice:
         return tuple(found)
 
     def legal_contexts(self, order: PartialOrder) -> frozenset[int]:
-        """The contexts that sequences lead to which keep every pair of ``order``, by number."""
+        """Return, by number, the contexts that are reached by sequences which keep every pair of ``order``."""
         reached, before = {0}, order.predecessors
         # Contexts stand by length, so one pass suffices.
         for number, operation, done, answer in self._accepted:
@@ -243,7 +243,7 @@ class Lattice:
 
     @cached_property
     def _accepted(self) -> list[tuple[int, int, int, int]]:
-        """The accepted transitions, sorted: context, operation, what has run in the context, and where it leads to."""
+        """The accepted transitions, sorted: context, operation, the operations that have run, and the next context."""
         return [
             (number, operation, self.contexts[number].done, answer)
             for (number, operation), answer in sorted(self.transitions.items(), key=lambda i: i[0])
@@ -261,7 +261,7 @@ class Lattice:
         return found
 
     def as_in_reference(self, context: int, operation: int) -> bool:
-        """Whether an operation's output in a context is that which it has in the reference order."""
+        """Tell whether an operation's output in a context equals its output in the reference order."""
         return self.outputs.get((context, operation)) == self.reference_outputs.get(operation)
 
     def num_legal(self) -> int:
@@ -269,9 +269,9 @@ class Lattice:
         return self._ways_to_end[0]
 
     def broken_pair(self, order: PartialOrder) -> tuple[Order, int] | None:
-        """A context, and an operation that goes on to the reference's end although ``order`` forbids it there.
+        """Find a context and an operation that continues to the reference's end although ``order`` forbids it there.
 
-        Only on the way of a legal order: one that has given another output before is none.
+        Only contexts on the way of a legal order count: an order that gave another output before is not legal.
         """
         ways = self._ways_to_end
         reached = {0}

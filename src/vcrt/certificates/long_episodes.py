@@ -1,8 +1,9 @@
-"""Tell what the replays of an episode certify of which not all orders were replayed one by one.
+"""Certify episodes of which not all orders were replayed one by one.
 
-Relations come from the contexts of the lattice. If the lattice is complete, the legal orders are counted in it, all of
-them: they must be as many as the linear extensions of the certified order, and each must keep every pair. Otherwise one
-representative of every class of orders was replayed as a whole, and must fare as the relations say.
+Relations come from the contexts of the lattice. If the lattice is complete, all legal orders are counted in it: their
+number must be that of the linear extensions of the certified order, and each must keep every pair. Otherwise one
+representative of every class of orders was replayed as a whole, and its outcome must be the one that the relations
+predict.
 
 Two orders are of one class if adjacent independent operations can be swapped to turn one into the other (Mazurkiewicz
 traces). Sleep sets (Godefroid, *Partial-Order Methods for the Verification of Concurrent Systems*, LNCS 1032, 1996)
@@ -47,12 +48,12 @@ from vcrt.printable import counted
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PairContexts:
-    """In how many contexts a pair was compared.
+    """The contexts in which a pair was compared.
 
-    ``contexts`` counts those that legal orders reach, by the certified order; None if that is not counted, for more
-    than ``vcrt.limits.MAX_COUNTED`` operations. ``replayed`` is how many of them were replayed, in both orders
-    of the pair, and ``beside`` how many that are reached by accepted orders that are not legal. ``verdicts`` counts
-    what was found in all that were replayed; ``examples`` has the first certificate of each thing that was.
+    ``contexts`` counts the contexts that legal orders reach, by the certified order; None if not counted, above
+    ``vcrt.limits.MAX_COUNTED`` operations. ``replayed`` counts those in which both orders of the pair were
+    replayed, and ``beside`` further ones that only accepted illegal orders reach. ``verdicts`` counts the verdicts
+    in all replayed contexts; ``examples`` has the first certificate of each.
     """
 
     pair: tuple[int, int]
@@ -64,7 +65,7 @@ class PairContexts:
     examples: tuple[Certificate, ...]
 
     def to_json(self, context: Mapping[str, Json]) -> dict[str, Json]:
-        """The JSON form; ``context`` is added to each certificate."""
+        """Return the JSON form; ``context`` is added to each certificate."""
         return {
             "pair": list(self.pair),
             "replayed": self.replayed,
@@ -78,10 +79,10 @@ class PairContexts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Explained:
-    """What the replays certify.
+    """The certified content of the replays.
 
-    ``complete`` only if every reachable context was replayed; else ``classes`` says how many classes of orders there
-    are, of each of which a representative was replayed as a whole.
+    If ``complete``, every reachable context was replayed; otherwise ``classes`` is the number of classes of orders,
+    and one representative of each was replayed as a whole.
     """
 
     relations: tuple[OperationRelation, ...]
@@ -94,11 +95,12 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class Representative:
-    """An order that stands for all equivalent ones, and how it must fare.
+    """An order that stands for all equivalent orders, and its predicted outcome.
 
-    ``refused_at`` holds the places of the steps at one of which it must be refused: a step that comes before one that
-    precedes it, and those that then come too late; the order up to there stands for all that begin like it. None if it
-    must be accepted. ``legal`` says whether it keeps every relation, up to ``refused_at`` if that is not None.
+    None in ``refused_at`` predicts that the order is accepted. Otherwise the verifier must refuse it at one of these
+    places: at a step that comes before a step it needs, or at one that then comes too late; the order up to there
+    stands for all that begin like it. ``legal`` says whether it keeps every relation, up to ``refused_at`` if that is
+    not None.
     """
 
     sequence: Order
@@ -107,9 +109,9 @@ class Representative:
 
 
 def explain(tree: ReplayTree, *, sampled: bool = False) -> Explained:
-    """What the replays of an episode certify; raises :class:`UncertifiedError` if that is nothing.
+    """Derive what the replays of an episode certify; raises :class:`UncertifiedError` if that is nothing.
 
-    Evidence of ``sampled`` contexts is never complete; that of more than ``MAX_COMPLETE`` operations always is sampled.
+    Evidence of ``sampled`` contexts is never complete; above ``MAX_COMPLETE`` operations, contexts are always sampled.
     """
     lattice = sound_lattice(tree)
     certificates = lattice.certificates()
@@ -145,7 +147,7 @@ def explain(tree: ReplayTree, *, sampled: bool = False) -> Explained:
 def certified_order(
     num_operations: int, certificates: Sequence[Certificate]
 ) -> tuple[tuple[OperationRelation, ...], PartialOrder]:
-    """The relations that certificates give, and the order that they imply; raises :class:`UncertifiedError`."""
+    """Derive the relations of certificates and the order they imply; raises :class:`UncertifiedError`."""
     relations = relation_graph(num_operations, certificates, allow_implied=True)
     try:
         return relations, PartialOrder.of(num_operations, directed(relations))
@@ -154,10 +156,10 @@ def certified_order(
 
 
 def sound_lattice(tree: ReplayTree, *, allow_idle: bool = False) -> Lattice:
-    """The lattice of replays.
+    """Build the lattice of replays.
 
-    Raises :class:`UncertifiedError` if they disagree (``nondeterministic``), if a step is idle (``no_effect``) and that
-    is not allowed, and if equal states have other futures (``unequal_futures``).
+    Raises :class:`UncertifiedError` if replays disagree (``nondeterministic``), if a step is idle (``no_effect``) where
+    that is not allowed, and if equal states have different futures (``unequal_futures``).
     """
     if tree.contradiction is not None:
         raise UncertifiedError("nondeterministic", tree.contradiction)
@@ -177,7 +179,7 @@ def sound_lattice(tree: ReplayTree, *, allow_idle: bool = False) -> Lattice:
 def expected_representatives(
     relations: Sequence[OperationRelation], order: PartialOrder
 ) -> list[Representative]:
-    """One order of each class, and how it must fare if the relations explain everything.
+    """Return one order of each class, with its outcome if the relations explain everything.
 
     Steps that no context has shown to commute are dependent. Raises :class:`vcrt.errors.TooLargeError` for too many.
     """
@@ -209,7 +211,7 @@ def expected_representatives(
 
 
 def contradicted(tree: ReplayTree, classes: Sequence[Representative]) -> str | None:
-    """How a representative fares otherwise than the relations say, in words; None if all fare so."""
+    """Say how a representative's outcome contradicts the relations; None if none does."""
     reference = tree.replay(tuple(range(tree.num_operations)))
     for expected in classes:
         sequence = expected.sequence
@@ -239,7 +241,7 @@ def contradicted(tree: ReplayTree, classes: Sequence[Representative]) -> str | N
 
 
 def _two_states(lattice: Lattice, order: PartialOrder) -> str | None:
-    """Sequences that keep every relation, and end in different states or show other outputs, in words; None if none."""
+    """Find sequences that keep every relation but differ in final state or outputs; None if there are none."""
     first: dict[int, int] = {}
     legal = sorted(lattice.legal_contexts(order))
     for number in legal:
@@ -260,7 +262,7 @@ def _two_states(lattice: Lattice, order: PartialOrder) -> str | None:
 
 
 def _miscounted(lattice: Lattice, order: PartialOrder) -> str | None:
-    """Why the legal orders of a complete lattice are not the linear extensions of ``order``; None if they are."""
+    """Say why the legal orders of a complete lattice are not the linear extensions of ``order``; None if they are."""
     broken = lattice.broken_pair(order)
     if broken is not None:
         context, step = broken
@@ -301,7 +303,7 @@ def _pair_contexts(
 
 
 def dependence(num_operations: int, pairs: Iterable[tuple[int, int]]) -> tuple[int, ...]:
-    """For each operation, the set of those that it depends on, from unordered pairs.
+    """Return for each operation the set of operations that it depends on, from unordered pairs.
 
     >>> dependence(3, [(0, 2)])
     (4, 0, 1)
@@ -317,7 +319,7 @@ def representatives(
     dependent: Sequence[int],
     refuses: Callable[[int, int], bool] = lambda done, operation: False,
 ) -> list[Order]:
-    """The least order of each class, lexicographically; one that is refused ends with the operation that is.
+    """Return the lexicographically least order of each class; a refused order ends with the refused operation.
 
     ``dependent[i]`` is the set of operations that ``i`` depends on (see :func:`dependence`). ``refuses(done, i)`` says
     whether ``i`` is refused after the set ``done``; swapping independent operations must not change that. Raises
@@ -366,7 +368,7 @@ def _explore(dependent: Sequence[int], refuses: Callable[[int, int], bool]) -> I
 
 
 def _all_wake(dependent: Sequence[int], remaining: int, asleep: int) -> bool:
-    """Whether each sleeping operation is connected to an awake one by dependencies among the remaining ones."""
+    """Tell whether each sleeping operation is connected to an awake one by dependencies among the remaining ones."""
     reached = remaining & ~asleep
     frontier = reached
     while frontier and asleep & ~reached:

@@ -1,8 +1,8 @@
-"""Report what the replays of one episode say of its steps: which pairs commute, which do not, and why.
+"""Report what the replays of one episode show of its steps: which pairs commute, which do not, and why.
 
-Pure functions of the replays of all orders, for any number of steps. Unlike certification, which leaves out an episode
-that does not fit, this describes whatever the verifier said: relations that depend on the context, steps that never run
-side by side, a reference order that is refused. Not covered: whether the episode may be frozen (see
+Pure functions of the replays of all orders, for any number of steps. Certification leaves out an episode that does not
+fit; this report describes any answers of the verifier: relations that depend on the context, steps that never run next
+to each other, a reference order that is refused. Not covered: whether the episode may be frozen (see
 :mod:`vcrt.certificates.episodes`).
 """
 
@@ -28,11 +28,11 @@ PairRelation: TypeAlias = Literal[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PairReport:
-    """What was found about two steps; ``first`` stands before ``second`` in the reference order.
+    """The findings about two steps; ``first`` stands before ``second`` in the reference order.
 
-    ``before`` is the one that must come first (``precedes``) or that comes first in the reference order
+    ``before`` is the step that must come first (``precedes``) or that comes first in the reference order
     (``conflicts``, ``observes``), and ``None`` for the other relations. ``examples`` holds one certificate for each
-    verdict that is not vacuous and each direction, in the shortest context that shows it.
+    verdict, except vacuous ones, and each direction, in the shortest context that shows it.
     """
 
     first: int
@@ -50,7 +50,7 @@ class PairReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refused:
-    """A refusal: of which step (``None``: of the whole at its end), and why."""
+    """A refusal and its reason; ``None`` for the step if the whole sequence was refused at its end."""
 
     step: int | None
     reason: str
@@ -58,7 +58,7 @@ class Refused:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OrdersReport:
-    """What was found about an episode: its pairs, sorted, and how many of its orders are legal."""
+    """The findings about an episode: its pairs, sorted, and how many of its orders are legal."""
 
     episode: Episode
     pairs: tuple[PairReport, ...]
@@ -81,7 +81,7 @@ class OrdersReport:
 
 
 def report_orders(evidence: EpisodeReplays) -> OrdersReport:
-    """What the replays of all orders of an episode say.
+    """Report what the replays of all orders of an episode show.
 
     Raises :class:`vcrt.certificates.certificates.UncertifiedError` if they contradict each other.
     """
@@ -169,7 +169,7 @@ def reason_of(certificate: Certificate) -> str:
 
 
 def other_outputs(certificate: Certificate) -> str:
-    """Which operations of a pair gave another output in the other order, and which, in words."""
+    """Say in words which operations of a pair gave different outputs in the two orders, and which outputs."""
     first, second = certificate.pair
     found = []
     for observer in certificate.observers:

@@ -1,9 +1,9 @@
-"""Ask afterwards: where two orders of a pair seem to end in one state, make further calls after both, and compare.
+"""Check states that seem equal: make further calls after both orders of a pair that commutes, and compare the answers.
 
-Equal bytes of two states are the environment's word. A probe is a call (:meth:`StepEnvironment.probes`: by default the
-episode's own operations) that runs on a copy of each of the two states; if it is answered otherwise after one of them,
-or leads to another state, the states were not equal and the episode certifies nothing. What was asked is kept as a
-second opinion on the episode, one for each pair that commutes somewhere. Not covered: states that no probe tells apart.
+That two states are equal is only the environment's claim. A probe is a call (:meth:`StepEnvironment.probes`: by default
+the episode's own operations) that runs on a copy of each of the two states. If the answers or the next states differ,
+the states were not equal and the episode certifies nothing. The probes are kept as second opinions on the episode, one
+for each pair that commutes somewhere. Not covered: states that no probe tells apart.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ PROBES = "probes"
 
 
 def is_probes(check: CrossCheck) -> bool:
-    """Whether a second opinion is what was asked after both orders of a pair."""
+    """Tell whether a second opinion comes from probes."""
     return check.checker.partition(" ")[0] == PROBES
 
 
 def probed_pair(check: CrossCheck) -> tuple[int, int]:
-    """The two operations whose orders were probed."""
+    """Return the two operations whose orders were probed."""
     first, second = check.checker.partition(": ")[0].removeprefix(f"{PROBES} ").split(",")
     return int(first), int(second)
 
 
 def found_by(check: CrossCheck) -> str:
-    """What told the two orders apart, in words; "" if nothing did."""
+    """Say in words which probe distinguished the two orders; "" if none did."""
     return check.checker.partition(": ")[2]
 
 
 def probe(environment: Environment, replays: EpisodeReplays) -> tuple[CrossCheck, ...]:
-    """Probe each pair of operations once that commutes somewhere, where most others have run before.
+    """Probe each pair of operations that commutes somewhere once, after the longest such context.
 
-    At most ``max_probes`` calls are made after each of the two orders, over all pairs together: as many for each pair,
-    one at least. Raises what the environment raises, but for what its own code raises in a probe: that is its answer.
+    At most ``max_probes`` calls are made after each of the two orders, over all pairs together: equally many for each
+    pair, at least one. Raises the environment's errors; but an error of its own code in a probe is that probe's answer.
     """
     if not isinstance(environment, StepEnvironment) or not environment.max_probes:
         return ()
@@ -74,7 +74,7 @@ def probe(environment: Environment, replays: EpisodeReplays) -> tuple[CrossCheck
 
 
 def deepest_diamonds(tree: ReplayTree) -> dict[tuple[int, int], Order]:
-    """For each pair that commutes somewhere, the longest sequence after which it does, the first such."""
+    """Return, for each pair that commutes somewhere, the first of the longest sequences after which it does."""
     answers = tree.answers
     found: dict[tuple[int, int], Order] = {}
     for sequence, reached in answers.items():
@@ -96,7 +96,7 @@ def deepest_diamonds(tree: ReplayTree) -> dict[tuple[int, int], Order]:
 
 @dataclass(slots=True)
 class _Prober:
-    """Runs probes on states of one episode; states of sequences are made once."""
+    """A runner of probes on states of one episode; the state of each sequence is made once."""
 
     values: StepEnvironment[object]
     environment: StepEnvironment[object]
@@ -106,7 +106,7 @@ class _Prober:
     def check(
         self, context: Order, first: int, second: int, probes: Sequence[Operation]
     ) -> CrossCheck:
-        """What probes say of the two orders after a context."""
+        """Probe the two orders of a pair after a context."""
         orders = ((*context, first, second), (*context, second, first))
         states = [self._state(order) for order in orders]
         asked, agreed, told = 0, 0, ""
@@ -135,7 +135,7 @@ class _Prober:
         return self.states[sequence]
 
     def _changed(self, sequence: Order, answer: Rejected) -> VerifierFailure:
-        """The error of a sequence that was accepted in the replays and is refused now."""
+        """Return the error of a sequence that was accepted in the replays and is refused now."""
         shared = list[str]()
         if isinstance(self.environment, CallEnvironment):
             shared = names_of_parts(self.environment, self.environment.initial_state(self.episode))
@@ -164,12 +164,12 @@ class _Prober:
 
 
 def probed_pairs(checks: Sequence[CrossCheck]) -> dict[tuple[int, int], int]:
-    """The pairs that were probed, each with the number of probes."""
+    """Return the pairs that were probed, each with the number of probes."""
     return {probed_pair(check): check.checked for check in checks if is_probes(check)}
 
 
 def in_brief(checks: Sequence[CrossCheck]) -> tuple[CrossCheck, ...]:
-    """The second opinions, with those of probes as one.
+    """Summarise second opinions: all probes count as one.
 
     >>> in_brief([CrossCheck("probes 0,1", 3, 3), CrossCheck("probes 0,2", 2, 1)])
     (CrossCheck(checker='probes', checked=5, agreed=4),)
@@ -181,7 +181,7 @@ def in_brief(checks: Sequence[CrossCheck]) -> tuple[CrossCheck, ...]:
 
 
 def require_not_told_apart(checks: Sequence[CrossCheck]) -> None:
-    """Raises :class:`UncertifiedError` if a probe told two states of one hash apart."""
+    """Raise :class:`UncertifiedError` if a probe distinguished two states of one hash."""
     for check in checks:
         if is_probes(check) and check.agreed != check.checked:
             raise UncertifiedError("unequal_futures", found_by(check))

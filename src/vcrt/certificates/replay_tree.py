@@ -1,8 +1,8 @@
-"""Hold the sequences of one episode that its verifier replayed, prefixes shared, and write them as JSON.
+"""Hold the sequences of one episode that its verifier replayed, with shared prefixes, and write them as JSON.
 
-It is the evidence of an episode, whether every order was replayed by itself or not: a lattice of contexts, certificates
-and relations are derived from it and nothing else. Not covered: which sequences are replayed (see
-:mod:`vcrt.replay.lattice_replay`) and what follows from the answers (see :mod:`vcrt.certificates.lattice`).
+This is the evidence of an episode, whether every order was replayed by itself or not: contexts, certificates and
+relations are derived only from it. Not covered: which sequences are replayed (see :mod:`vcrt.replay.lattice_replay`)
+and what follows from the answers (see :mod:`vcrt.certificates.lattice`).
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ _FORM = (
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What the verifier said after a sequence: its state hash, or the message that refused its last operation.
+    """The verifier's answer to a sequence: its state hash, or the message that refused its last operation.
 
-    One of the two is None. A sequence that is refused as a whole at its end counts as refused at its last operation;
-    ``end_hash`` is then the hash of the state that it led to. ``output`` is that of the last operation, if it has one.
+    One of the two is None. If a sequence is refused as a whole at its end, this counts as a refusal of its last
+    operation; ``end_hash`` is then the hash of the state that it led to. ``output`` is the last operation's output, if
+    it has one.
     """
 
     state_hash: str | None
@@ -49,13 +50,13 @@ class Reached:
 
 
 def contradiction_text(sequence: Order, one: Reached | None, other: Reached | None) -> str:
-    """What two replays of one sequence gave, in words."""
+    """Say in words how two replays of one sequence differ."""
     said = " in one replay and ".join(str(each or "not asked for") for each in (one, other))
     return f"the sequence {list(sequence)} was {said} in another"
 
 
 def replay_of(sequence: Order, passed: Sequence[Reached]) -> Replay:
-    """The replay of a sequence by the answers to its prefixes, from the empty one to itself or the first refused."""
+    """Assemble the replay of a sequence from the answers to its prefixes, up to the first that is refused."""
     last = passed[-1]
     accepted = passed if last.state_hash is not None else passed[:-1]
     hashes = [reached.state_hash or "" for reached in accepted]
@@ -69,19 +70,19 @@ def replay_of(sequence: Order, passed: Sequence[Reached]) -> Replay:
 
 @dataclass(slots=True)
 class Answers:
-    """What was answered to each sequence so far, and where two replays disagreed about one, in words."""
+    """The answers to each sequence so far, and in words where two replays disagreed about one."""
 
     by_sequence: dict[Order, Reached] = field(default_factory=dict)
     contradiction: str | None = None
 
     def note(self, sequence: Order, reached: Reached) -> None:
-        """Note an answer; the first that was given to a sequence stays."""
+        """Note an answer; the first answer to a sequence is kept."""
         known = self.by_sequence.setdefault(sequence, reached)
         if known != reached and self.contradiction is None:
             self.contradiction = contradiction_text(sequence, known, reached)
 
     def note_replay(self, replay: Replay) -> None:
-        """Note what was answered to every sequence that a replay begins with."""
+        """Note the answers to every prefix of a replay."""
         num_accepted = len(replay.state_hashes) - 1
         refused_whole = num_accepted == len(replay.sequence) and not replay.accepted
         for length, state_hash in enumerate(replay.state_hashes):
@@ -96,17 +97,17 @@ class Answers:
             self.note(replay.sequence[:refused_at], refused)
 
     def tree(self, num_operations: int) -> ReplayTree:
-        """The tree of all that was noted."""
+        """Return the tree of all answers."""
         return ReplayTree.of(num_operations, self.by_sequence, self.contradiction)
 
 
 @dataclass(frozen=True)
 class ReplayTree:
-    """What the verifier answered to each sequence; every sequence's prefixes are in it, and were accepted.
+    """The verifier's answers by sequence; the tree holds every sequence's prefixes, all of which were accepted.
 
-    ``answers`` stands by length, then lexicographically; the empty sequence's answer is the initial state.
-    ``contradiction`` says in words where two replays disagreed about a prefix, and is None for evidence that certifies
-    anything.
+    ``answers`` is sorted by length, then lexicographically; the empty sequence's answer is the initial state.
+    ``contradiction`` says in words where two replays disagreed about a prefix; it is None in evidence that certifies
+    something.
     """
 
     num_operations: int
@@ -117,7 +118,7 @@ class ReplayTree:
     def of(
         cls, num_operations: int, answers: Mapping[Order, Reached], contradiction: str | None = None
     ) -> ReplayTree:
-        """The tree of these answers, in whatever succession they come."""
+        """Build the tree of these answers, given in any order."""
         ordered = sorted(answers.items(), key=lambda item: (len(item[0]), item[0]))
         return cls(num_operations, dict(ordered), contradiction)
 
@@ -133,7 +134,7 @@ class ReplayTree:
 
     @cached_property
     def num_refused(self) -> int:
-        """How many sequences were refused at their last operation."""
+        """The number of sequences that were refused at their last operation."""
         return sum(reached.rejection is not None for reached in self.answers.values())
 
     def replay(self, sequence: Order) -> Replay:
@@ -146,7 +147,7 @@ class ReplayTree:
         return replay_of(sequence[: len(passed) - 1], passed)
 
     def whole(self) -> list[Replay]:
-        """The replays that need no more: those of complete orders and those that were refused, in the tree's order."""
+        """Return the replays that are finished (complete orders, and refused sequences), in the tree's order."""
         return [
             self.replay(sequence)
             for sequence, reached in self.answers.items()
@@ -156,10 +157,10 @@ class ReplayTree:
     def to_json(self) -> dict[str, Json]:
         """The JSON form; :func:`tree_from_json` reads it.
 
-        A node is a sequence: the number of its prefix's node (0 is the empty sequence, which has no node of its own
-        in the list), its last operation and the answer to that: the place of a state hash, or, below zero, ``-1 -
-        place`` of the message that refused it. What follows is, of a state that was refused as a whole, the place of
-        its hash, and then, of an operation with an output, the place of that.
+        A node is a sequence: the number of its prefix's node (0 is the empty sequence, which has no node in the
+        list), its last operation, and the answer to that: the place of a state hash, or, below zero, ``-1 - place``
+        of the message that refused it. Two places may follow: for a sequence that was refused as a whole, that of
+        its state hash; for an operation with an output, that of the output.
         """
         hashes: dict[str, int] = {}
         refusals: dict[str, int] = {}
@@ -197,8 +198,8 @@ class ReplayTree:
 class EpisodeReplays:
     """An episode and the sequences of it that were replayed.
 
-    ``replays`` has those of all ``n!`` orders, in lexicographic order, if each of them was replayed by itself; none of
-    an episode with too many orders for that.
+    If each of the ``n!`` orders was replayed by itself, ``replays`` has them in lexicographic order; for an episode
+    with too many orders it is empty.
     """
 
     episode: Episode
@@ -207,7 +208,7 @@ class EpisodeReplays:
 
     @classmethod
     def of_every_order(cls, episode: Episode, replays: Sequence[Replay]) -> EpisodeReplays:
-        """From the replays of all orders."""
+        """Make the evidence from the replays of all orders."""
         answers = Answers()
         for replay in replays:
             answers.note_replay(replay)

@@ -1,12 +1,13 @@
-"""Choose which sequences are replayed of an episode with too many contexts: some for every pair, one of each class.
+"""Choose the sequences to replay for an episode with too many contexts: some for every pair, one of each class.
 
-First the reference order. Then, operation by operation, each pair in one context that legal orders reach by what is
-known so far: that finds the certified order if every pair has one relation in all contexts. Then each pair in more
-contexts, from prefixes of random legal orders: that finds out if it has not. Last, one representative of every class of
-orders (:mod:`vcrt.certificates.long_episodes`), as a whole. What no context has shown to commute counts as dependent.
+The reference order comes first. Then each pair is compared in one context that legal orders reach according to the
+answers so far, operation by operation: this finds the certified order if every pair has one relation in all contexts.
+Then each pair is compared in more contexts, prefixes of random legal orders: this detects a pair that has several
+relations. Last comes one representative of every class of orders (:mod:`vcrt.certificates.long_episodes`), as a whole.
+Steps that no context has shown to commute count as dependent.
 
-Pure: it reads the answers to what it asked for before, and gives what to ask next. Not covered: what all of it
-certifies.
+Pure: it reads the answers to its earlier requests, and gives the next requests. Not covered: what the answers
+certify.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _Pair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What must stand before and after each operation, itself included, by what is known so far; closed."""
+    """The operations known to stand before and after each operation, itself included; transitively closed."""
 
     before: list[int]
     after: list[int]
@@ -45,19 +46,19 @@ class _Known:
         return cls(*([1 << i for i in range(num_operations)] for _ in range(2)))
 
     def put_last(self, operation: int, direct: int) -> None:
-        """Let ``operation``, which nothing stands behind yet, stand behind those of ``direct``."""
+        """Put ``operation``, which no operation follows yet, behind those of ``direct``."""
         for first in members(direct):
             self.before[operation] |= self.before[first]
         for first in members(self.before[operation]):
             self.after[first] |= 1 << operation
 
     def implied(self, pair: _Pair) -> bool:
-        """Whether a third operation stands between the two."""
+        """Tell whether a third operation stands between the two."""
         first, second = pair
         return bool(self.after[first] & self.before[second] & ~(1 << first | 1 << second))
 
     def comparable(self, done: int, pair: _Pair) -> bool:
-        """Whether the first of the pair may run after ``done``, and then the second."""
+        """Tell whether the first of the pair may run after ``done``, and then the second."""
         first, second = pair
         return (
             not done & (1 << first | 1 << second)
@@ -71,7 +72,7 @@ def sampled_sequences(
     num_operations: int,
     draw: Generator,
 ) -> Iterator[list[Order]]:
-    """Batches of sequences to replay; ``answers`` has to hold the answers to a batch before the next is asked for."""
+    """Give batches of sequences to replay; ``answers`` must hold a batch's answers before the next batch is taken."""
     reference = tuple(range(num_operations))
     yield [reference]
     if answers.get(reference, _UNKNOWN).state_hash is None:
@@ -86,7 +87,7 @@ def sampled_sequences(
 def _place(
     answers: Mapping[Order, Reached], last: int, legal: _Known, accepted: _Known
 ) -> Iterator[list[Order]]:
-    """Compare an operation with each that stands before it in the reference order, among those alone."""
+    """Compare an operation with each one before it in the reference order, using only these operations."""
 
     def context(known: _Known, first: int) -> Order:
         return tuple(k for k in range(last) if not known.after[first] >> k & 1)
@@ -127,7 +128,7 @@ def _more_contexts(
     accepted: _Known,
     draw: Generator,
 ) -> list[Order]:
-    """Every pair in contexts drawn at random; a context that is drawn serves all pairs that can be compared there."""
+    """Choose random contexts for every pair; each context serves all pairs that can be compared there."""
     pairs = list(combinations(range(num_operations), 2))
     wanted: dict[Order, None] = {}
     for known, usable in (
@@ -154,7 +155,7 @@ def _more_contexts(
 
 
 def _context(known: _Known, pair: _Pair, num_operations: int, draw: Generator) -> Order:
-    """A prefix of a random order that ``known`` allows, after which the pair can be compared."""
+    """Return a prefix of a random order that ``known`` allows, after which the pair can be compared."""
     first, second = pair
     both = 1 << first | 1 << second
     remaining = (1 << num_operations) - 1 & ~(known.after[first] | known.after[second])
@@ -171,7 +172,7 @@ def _context(known: _Known, pair: _Pair, num_operations: int, draw: Generator) -
 
 
 def _one_of_each_class(answers: Mapping[Order, Reached], num_operations: int) -> list[Order]:
-    """The representatives under the relations that all answers give; none if they give no relations."""
+    """Return the representatives under the relations that all answers give; none if they give no relations."""
     lattice = Lattice.of(ReplayTree.of(num_operations, answers))
     try:
         relations, order = certified_order(num_operations, lattice.certificates())
@@ -186,7 +187,7 @@ def _both(pair: _Pair, context: Order) -> tuple[Order, Order]:
 
 
 def _verdict(answers: Mapping[Order, Reached], context: Order, pair: _Pair) -> Verdict | None:
-    """What a pair shows after a context; None if the context itself was refused."""
+    """Return a pair's verdict after a context; None if the context itself was refused."""
     if answers.get(context, _UNKNOWN).state_hash is None:
         return None
     forward, reverse = (path_after(answers, context, each) for each in (pair, pair[::-1]))

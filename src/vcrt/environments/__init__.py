@@ -1,1 +1,1 @@
-"""Say what can be replayed: the contract, its conformance kit, the guard around each call, tool calls."""
+"""Define what can be replayed: the contract, its conformance kit, the guard around each call, tool calls."""

@@ -1,9 +1,9 @@
-"""Confine a verifier's process by limits of the system, Landlock, seccomp and no capabilities; report what is in force.
+"""Confine a verifier's process by system limits, Landlock, seccomp and no capabilities; report what is in force.
 
-A process confines itself before it has read any text of others, for good, and all that it starts. Every protection that
-the system does not have is named in the :class:`Report`; nothing is assumed. Imports only the standard library and what
-does so too, as it is used by a process without any other package. Not covered: the wall clock and the memory that is in
-use, which the process that waits for an answer looks after.
+Before it reads any untrusted text, a process permanently confines itself and all that it will start. The
+:class:`Report` names every protection that the system lacks; nothing is assumed. This module and its imports need only
+the standard library, because a process without any other package uses it. Not covered: limits on wall time and on
+memory in use, which the process that waits for an answer keeps.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ _SYSTEM_FILES = (
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a process may use: bytes of address space and of a file, seconds of the processor, open files.
+    """What a process may use: bytes of address space and of a file, processor seconds, open files.
 
-    ``readable`` are files and folders that it may read besides the system's libraries, and ``programs`` those that it
-    may start in its own place; no ``readable`` means that what it needs is not known, and that its files are not
-    restricted. A server is what has ``writable`` folders: it may start other programs, and is left the ``variables`` of
-    its environment that are named. What is None is not limited. ``folder`` is where it works, for one that does not
-    start in a folder that is gone.
+    None is no limit. ``readable`` are files and folders that it may read besides the system's libraries, and
+    ``programs`` those that it may start in its own place; without ``readable``, its needs are unknown and its files are
+    not restricted. A process with ``writable`` folders is a server: it may start other programs, and keeps the named
+    ``variables`` of its environment. ``folder`` is its working directory; without it, a process works in a folder that
+    is deleted.
     """
 
     address_space: int | None
@@ -67,29 +67,29 @@ class Bounds:
     folder: str = ""
 
     def text(self) -> str:
-        """As one argument of a command; :func:`bounds_from` reads it."""
+        """The bounds as one argument of a command; :func:`bounds_from` reads it."""
         return json.dumps(asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The protections that are in force, and those that are not, with the reason."""
+    """The protections that are in force, and the missing ones with the reason."""
 
     in_force: dict[str, str]
     absent: dict[str, str]
 
 
 def bounds_from(text: str) -> Bounds:
-    """The bounds in an argument."""
+    """Read the bounds from an argument."""
     value = json.loads(text)
     fields: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in value.items()}
     return Bounds(**fields)
 
 
 def started_by(module: str, *arguments: str) -> list[str]:
-    """The command that runs ``main`` of a module of vcrt or of another package, by the same Python alone.
+    """Return the command that runs ``main`` of a module, of vcrt or another package, with the same Python.
 
-    It finds the standard library, vcrt and the package of the module, and nothing else that is installed.
+    It finds only the standard library, vcrt and the package of the module.
     """
     roots = [Path(__file__).resolve().parents[2], _root_of(module.partition(".")[0])]
     places = os.pathsep.join(dict.fromkeys(map(str, roots)))
@@ -97,7 +97,7 @@ def started_by(module: str, *arguments: str) -> list[str]:
 
 
 def _root_of(package: str) -> Path:
-    """The folder in which a top-level package lies."""
+    """Return the folder that contains a top-level package."""
     spec = importlib.util.find_spec(package)
     assert spec is not None, package
     assert spec.origin is not None, package
@@ -105,7 +105,7 @@ def _root_of(package: str) -> Path:
 
 
 def confine(bounds: Bounds) -> Report:
-    """Take from this process all that it does not need to start a prover, or a server."""
+    """Take every right from this process that it does not need to start a prover or a server."""
     report = Report({}, {})
     limits = {
         "address space": (resource.RLIMIT_AS, bounds.address_space),
@@ -163,7 +163,7 @@ def _note_what_servers_may(report: Report, version: int) -> None:
 
 
 def refuse_calls(report: Report, phase: system_calls.Phase) -> None:
-    """Have the system refuse the calls that nothing needs from now on."""
+    """Have the system refuse, from now on, the system calls that nothing needs."""
     problem: str | None = "only on Linux"
     if sys.platform == "linux":
         problem = system_calls.install(os.uname().machine, phase)
@@ -175,7 +175,7 @@ def refuse_calls(report: Report, phase: system_calls.Phase) -> None:
 
 
 def refuse_threads(report: Report) -> None:
-    """No further thread or process of this user may start; the system counts none of root's."""
+    """Forbid further threads and processes of this user; the system does not count root's."""
     problem = _limited(resource.RLIMIT_NPROC, 0)
     if problem is None and os.getuid() == 0:
         problem = "the system does not count those of root"
@@ -183,7 +183,7 @@ def refuse_threads(report: Report) -> None:
 
 
 def main() -> None:
-    """``python ... BOUNDS COMMAND...``: run a command confined; with no command, print the report on what may run."""
+    """Run a command confined: ``python ... BOUNDS COMMAND...``; without a command, print the report for one."""
     bounds = bounds_from(sys.argv[1])
     report = confine(bounds)
     command = sys.argv[2:]
@@ -211,7 +211,7 @@ def main() -> None:
 
 
 def _note(report: Report, name: str, problem: str | None, means: str) -> None:
-    """What one means puts in force is not absent for lack of another."""
+    """Note a protection; one that any means puts in force is not absent because another means is missing."""
     if problem is None:
         report.in_force[name] = means
         report.absent.pop(name, None)
@@ -220,7 +220,7 @@ def _note(report: Report, name: str, problem: str | None, means: str) -> None:
 
 
 def _limited(kind: int, value: int) -> str | None:
-    """Lower a limit for good; what is wrong, or None."""
+    """Lower a limit permanently; return what went wrong, or None."""
     _, hard = resource.getrlimit(kind)
     if hard != resource.RLIM_INFINITY:
         value = min(value, hard)
@@ -232,7 +232,7 @@ def _limited(kind: int, value: int) -> str | None:
 
 
 def _leave_folders() -> str | None:
-    """Work in a folder that is gone: nobody finds it, nothing can be put into it, and nothing of it is left behind."""
+    """Work in a deleted folder: nobody finds it, nothing can be put into it, and it leaves nothing behind."""
     try:
         folder = tempfile.mkdtemp(prefix="vcrt-empty-")
         os.chdir(folder)
@@ -266,7 +266,7 @@ def _drop_capabilities() -> str | None:
 
 
 def _landlock_version() -> int:
-    """0 where there is none."""
+    """Return the version of Landlock; 0 if there is none."""
     if sys.platform != "linux":
         return 0
     return max(0, int(ctypes.CDLL(None).syscall(_CREATE, None, 0, _ASK_VERSION)))
@@ -303,7 +303,7 @@ def _restrict_files(version: int, bounds: Bounds) -> str | None:
 
 
 def _allow(library: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
-    """A path that is not there needs no right."""
+    """Allow a path; a path that does not exist needs no right."""
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
@@ -318,7 +318,7 @@ def _allow(library: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
 
 
 def _loaded_from(*, loader: bool = False) -> set[str]:
-    """The folders of the libraries in this process, wherever the system keeps them; or the ``loader`` itself."""
+    """Return the folders of the libraries in this process, wherever the system keeps them; or the ``loader`` itself."""
     try:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:

@@ -1,9 +1,9 @@
-"""Check what any environment must pass before its verdicts are worth certifying: the conformance kit.
+"""Check the conditions under which an environment's verdicts can be certified: the conformance kit.
 
-Each check either passes or says what was found and how to mend it. The kit runs the environment's own verifier on a
-few sampled episodes of each schema, and on a sample of the sequences of those of many operations. Not covered: whether
-the verifier is right, which is what second opinions are for, and what only differs between processes, which
-certification finds by replaying in fresh ones.
+Each check passes, or says what was found and how to repair it. The kit runs the environment's own verifier on a few
+sampled episodes of each schema; for episodes of many operations, on a sample of their sequences. Not covered: whether
+the verifier is right (second opinions check that), and differences between processes, which certification finds by
+replaying in fresh ones.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ ANSWERS = "its methods answer"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The outcome of one check on one schema (or on the environment).
+    """The outcome of one check on one schema, or on the environment.
 
-    ``problem`` says what was found, None if the check passed; ``remedy`` says how such a problem is mended.
+    ``problem`` says what was found, None if the check passed; ``remedy`` says how to repair it.
     """
 
     check: str
@@ -65,10 +65,10 @@ def validate(
     quick: bool = False,
     checked: Callable[[Finding], None] = lambda finding: None,
 ) -> list[Finding]:
-    """Run every check on every schema; raises what the environment raises if a part of it is missing or breaks.
+    """Run every check on every schema; raises the environment's error if a part of it is missing or breaks.
 
-    With ``quick``, sampling alone is looked at for all ``seeds``, and a few sequences of the first one's episode.
-    ``checked`` is told of each finding as it is made.
+    With ``quick``, all ``seeds`` are used for sampling only; replays use a few sequences of the first seed's
+    episode. ``checked`` is called with each finding as it is made.
     """
     findings: list[Finding] = []
     for finding in _findings(environment, tuple(seeds), quick=quick):
@@ -80,7 +80,7 @@ def validate(
 def validate_episodes(
     environment: Environment, schema: str, episodes: Sequence[Episode], *, quick: bool = True
 ) -> list[Finding]:
-    """Run the checks on given episodes of one schema: all but those of sampling; raises as :func:`validate` does."""
+    """Run the checks, except those of sampling, on given episodes of one schema; raises as :func:`validate` does."""
     return [
         _stability(environment),
         *_findings_on(environment, schema, lambda: tuple(episodes), quick=quick),
@@ -110,7 +110,7 @@ def _stability(environment: Environment) -> Finding:
 def _findings_on(
     environment: Environment, schema: str, given: Callable[[], tuple[Episode, ...]], *, quick: bool
 ) -> Iterator[Finding]:
-    """What the checks find on episodes of a schema."""
+    """Run the checks on episodes of a schema."""
     subject = f"{environment.name}/{schema}"
     problem, sample = attempted(lambda: _sample_of(environment, schema, given(), quick=quick))
     yield Finding(ANSWERS, subject, problem, "mend what its message says")
@@ -121,7 +121,7 @@ def _findings_on(
 
 
 def _checked(name: str, environment: Environment, sample: Sample) -> tuple[str, str | None]:
-    """What a check found, under its name, or that of the check that explains it."""
+    """Give a check's finding under the check's name, or under the name of the check that explains it."""
     problem = _problem(partial(CHECKS[name], environment, sample))
     if problem is not None and name == SINGLE_STEPS:
         # Replayed once more, without a snapshot: what a clock or chance makes is no matter of snapshots.
@@ -132,15 +132,15 @@ def _checked(name: str, environment: Environment, sample: Sample) -> tuple[str, 
 
 
 def _problem(check: Callable[[], str | None]) -> str | None:
-    """What a check found, or what broke when it looked; None if it passed."""
+    """Run a check; return what it found, or what broke in it; None if it passed."""
     broken, found = attempted(check)
     return broken or found
 
 
 def attempted(work: Callable[[], Result]) -> tuple[str | None, Result | None]:
-    """What broke, in words and with the line of the environment's own code, or what came of it.
+    """Return the result, or, in words with the line of the environment's own code, what broke.
 
-    A verifier that is missing or fails is no matter of conformance, and goes on as the error that it is.
+    A verifier that is missing or fails does not concern conformance: its error is raised.
     """
     try:
         return None, work()
@@ -158,7 +158,7 @@ def attempted(work: Callable[[], Result]) -> tuple[str | None, Result | None]:
 def _sample_of(
     environment: Environment, schema: str, episodes: tuple[Episode, ...], *, quick: bool
 ) -> Sample:
-    """The sample of these episodes, whose sequences are replayed in one go."""
+    """Sample these episodes, and replay their sequences in one go."""
     asked = [sequences(e.num_operations, quick=quick) for e in episodes]
     requests = [ReplayRequest(e, s) for e, some in zip(episodes, asked, strict=True) for s in some]
     answers: list[Replay] = []
@@ -177,7 +177,7 @@ def _sample_of(
 
 
 def _remedy(environment: Environment, check: str) -> str:
-    """How a failure of a check is mended: by the environment's own words, where the check is one of what is unseen."""
+    """Return the remedy for a check's failure: the environment's own advice if the check is about unseen state."""
     own = unseen_by(environment) if check in UNSEEN else None
     return REMEDIES[check] if own is None else own
 
@@ -206,14 +206,14 @@ def _sampling(environment: Environment, schema: str, seeds: Sequence[int]) -> st
 
 @cache
 def sequences(num_operations: int, *, quick: bool = False) -> tuple[Order, ...]:
-    """Sequences of distinct operations, from none to all of them, by length and then lexicographically.
+    """Give sequences of distinct operations, from none to all of them, by length and then lexicographically.
 
-    All of a few operations. Of many, a sample that holds every prefix of its sequences, the reference order, its
-    reversal, and pairs of sequences that run the same operations with one of them in another place, and go on alike:
-    equal futures can only be told from those.
+    For a few operations, these are all sequences. For many, a sample that holds every prefix of its sequences, the
+    reference order, its reversal, and pairs of sequences that run the same operations with one of them moved, and
+    then go on alike: equal futures can only be checked on such pairs.
 
-    ``quick`` are the fewest that every check still has something to look at in: the reference order, its reversal, and
-    the swap of its first two operations, with a prefix of each, and one that goes on otherwise after one operation.
+    ``quick`` gives the fewest sequences that leave something for every check: the reference order, its reversal, and
+    the swap of its first two operations, with a prefix of each, and one that goes on differently after one operation.
     """
     if quick:
         reference = tuple(range(num_operations))
@@ -242,7 +242,7 @@ def _sampled_orders(num_operations: int) -> list[Order]:
 
 
 def _moves(num_operations: int, rng: Generator) -> list[tuple[int, int]]:
-    """Which operation is moved behind which: the next one for each, and others."""
+    """Choose which operation is moved behind which: each behind the next one, and others."""
     near = [(one, one + 1) for one in range(num_operations - 1)]
     far = [pair for pair in combinations(range(num_operations), 2) if pair not in near]
     if num_operations > _MOVE_ALL:

@@ -1,6 +1,6 @@
 """Look for one fault each: the checks of the conformance kit, functions of an environment and its sampled replays.
 
-A check gives None, or what it found in terms of the operations' signatures; :data:`REMEDIES` says how that is mended.
+A check returns None, or its finding in terms of the operations' signatures; :data:`REMEDIES` has the remedies.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FEW = 2
 class Sample:
     """Episodes of one schema with the replays of sequences of distinct operations, complete or not.
 
-    Which sequences these are says :func:`vcrt.environments.conformance.sequences`.
+    :func:`vcrt.environments.conformance.sequences` chooses the sequences.
     """
 
     schema: str
@@ -123,7 +123,7 @@ def _every_step_has_an_effect(environment: Environment, sample: Sample) -> str |
 
 
 def _equal_states_have_equal_futures(environment: Environment, sample: Sample) -> str | None:
-    """Whether states may be merged by hash: what follows two equal hashes must be equal too."""
+    """Check that states may be merged by hash: the continuations of two equal hashes must be equal too."""
     for episode, replays in _pairs(sample):
         tails = _tails(replays)
         seen: dict[tuple[frozenset[int], str], tuple[int, ...]] = {}
@@ -147,7 +147,7 @@ def _equal_states_have_equal_futures(environment: Environment, sample: Sample) -
 
 
 def _tails(replays: Iterable[tuple[int, ...]]) -> dict[tuple[int, ...], list[tuple[int, ...]]]:
-    """What follows each sequence in longer ones, in their order."""
+    """Return the continuations of each sequence in longer ones, in their order."""
     tails: dict[tuple[int, ...], list[tuple[int, ...]]] = {sequence: [] for sequence in replays}
     for sequence in replays:
         for length in range(len(sequence) + 1):
@@ -203,7 +203,7 @@ def restored_states_agree(
     episode: Episode,
     replays: Mapping[tuple[int, ...], Replay],
 ) -> str | None:
-    """Whether the reference order and its reversal fare as in their replays if each step starts from a snapshot."""
+    """Check that the reference order and its reversal give the same replays if each step starts from a snapshot."""
     if not offers_snapshots(environment):
         return None
     order = tuple(range(episode.num_operations))
@@ -234,7 +234,7 @@ def restored_states_agree(
 def _lost(
     environment: StepEnvironment[object], episode: Episode, sequence: tuple[int, ...], kept: object
 ) -> str:
-    """What a snapshot of the state after a sequence did not keep, if that can be seen."""
+    """Say what a snapshot of the state after a sequence did not keep, if that can be seen."""
     if unseen_by(environment) is not None:
         return ""
     state = state_after(environment, episode, sequence)
@@ -303,12 +303,12 @@ def _reread(value: Json) -> Json:
 
 
 def _native(episode: Episode, sequence: Iterable[int]) -> str:
-    """The steps of a sequence as their signatures name them."""
+    """Describe the steps of a sequence by their signatures."""
     return f"[{'; '.join(episode.operations[index].signature for index in sequence)}]"
 
 
 def _difference(episode: Episode, one: Replay, other: Replay) -> str:
-    """The shortest sequence about which two replays of one sequence disagree, and what each says of it."""
+    """Find the shortest sequence on which two replays disagree, and the answer of each."""
     agreed = 0
     for hashes in zip(one.state_hashes, other.state_hashes, strict=False):
         if len(set(hashes)) > 1 or (agreed and one.output(agreed - 1) != other.output(agreed - 1)):

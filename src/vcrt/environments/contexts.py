@@ -1,7 +1,7 @@
-"""Walk the contexts of some steps: every remaining step is taken in each, and contexts that agree are merged.
+"""Walk the contexts of some steps: take every remaining step in each context, and merge contexts that agree.
 
-Shape: a context is the set of steps that have run and the key of the state that they led to; :class:`ContextWalk` goes
-through them level by level, and orders, lattices and relations are read off the transitions that it leaves behind.
+A context is the set of steps that have run and the key of the state that they led to; :class:`ContextWalk` goes
+through them level by level. Orders, lattices and relations are read off its transitions.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ Compared: TypeAlias = tuple[tuple[int, int], Hashable, Hashable]
 
 
 def first_only(states: tuple[State, ...], state: State) -> tuple[State, ...]:
-    """Go on from the first state alone: equal keys stand for equal futures."""
+    """Continue only from the first state: equal keys stand for equal futures."""
     return states or (state,)
 
 
 @dataclass(kw_only=True, slots=True)
 class ContextWalk(Generic[State]):
-    """The contexts of ``num_steps`` steps from ``start`` on, and what each remaining step leads to there.
+    """The contexts of ``num_steps`` steps from ``start`` on, and where each remaining step leads from there.
 
-    ``transitions`` has each context in the order in which it was entered, with the key that each step leads to in it,
-    None for a refusal. Of several states of one context, the first gives it.
+    ``transitions`` has each context in the order in which it was entered, with the key that each step leads to, None
+    for a refusal. If several states have one context, the first gives its transitions.
     """
 
     num_steps: int
@@ -49,7 +49,7 @@ class ContextWalk(Generic[State]):
     transitions: dict[Context, dict[int, Hashable]] = field(default_factory=dict)
 
     def parts(self, size: int = sys.maxsize) -> Iterator[list[tuple[State, int]]]:
-        """The steps of each level, some at a time: asked for first, taken when the next ones are."""
+        """Give the steps of each level in parts; a part's transitions are taken when the next part is requested."""
         root: Context = (0, self.key(self.start))
         self.transitions[root] = {}
         level: dict[Context, tuple[State, ...]] = {root: (self.start,)}
@@ -81,19 +81,19 @@ class ContextWalk(Generic[State]):
         return next(iter(self.transitions))
 
     def after(self, context: Context, step: int) -> Context | None:
-        """The context that a step leads to, None if it is refused there."""
+        """Return the context that a step leads to, None if it is refused there."""
         key = self.transitions[context][step]
         return None if key is None else (context[0] | 1 << step, key)
 
     def follow(self, order: Order) -> Context | None:
-        """The context that some steps lead to from the first, None if one is refused."""
+        """Return the context that some steps lead to from the first, None if one is refused."""
         context: Context | None = self.root
         for step in order:
             context = None if context is None else self.after(context, step)
         return context
 
     def compared(self, size: int) -> Iterator[Compared]:
-        """Every pair of steps in every context of ``size`` steps; their transitions, and the next ones, are known."""
+        """Give every pair of steps in every context of ``size`` steps; their transitions and the next must be known."""
         contexts = [each for each in self.transitions if each[0].bit_count() == size]
         for context in contexts:
             for one, other in combinations(self.transitions[context], 2):
@@ -105,7 +105,7 @@ class ContextWalk(Generic[State]):
                 yield (one, other), ends[0], ends[1]
 
     def num_orders(self) -> dict[Context, int]:
-        """How many orders of the steps that have run lead to each context."""
+        """Count, for each context, the orders of its steps that lead to it."""
         ways = dict.fromkeys(self.transitions, 0)
         ways[self.root] = 1
         for context, steps in self.transitions.items():
@@ -116,7 +116,7 @@ class ContextWalk(Generic[State]):
         return ways
 
     def ends_of(self, order: PartialOrder) -> dict[Context, int] | None:
-        """How many linear extensions of an order end in each context; None if one of them is refused."""
+        """Count the linear extensions of an order that end in each context; None if one of them is refused."""
         level = {self.root: 1}
         for _ in range(self.num_steps):
             following: dict[Context, int] = {}

@@ -1,8 +1,8 @@
 """Define what an environment is: episodes of operations that a native verifier can replay in any order.
 
-An environment comes in one of two forms. The *step* form (:class:`StepEnvironment`) answers one transition at a
-time, and derives replay from that; the *batch* form (:class:`BatchEnvironment`) replays many sequences at once, for
-verifiers that are best driven in batches. What sees only :class:`Environment` serves both.
+An environment has one of two forms. The *step* form (:class:`StepEnvironment`) answers one transition at a time,
+and derives replay from that; the *batch* form (:class:`BatchEnvironment`) replays many sequences at once, for
+verifiers that run best in batches. Code that uses only :class:`Environment` serves both.
 
 Not covered: certification (which orders are equivalent) and everything that the policy sees.
 """
@@ -29,8 +29,8 @@ ANY = "any"
 class Operation:
     """One step of an episode.
 
-    ``signature`` is its canonical name, unique within the episode and unchanged when the step is adapted to another
-    position; ``payload`` is the native form that the verifier runs (JSON).
+    ``signature`` is its canonical name, unique within the episode and independent of the step's position;
+    ``payload`` is the native form that the verifier runs (JSON).
     """
 
     signature: str
@@ -39,7 +39,7 @@ class Operation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Provenance:
-    """Where an episode comes from. Episodes with equal ``source`` never fall on two sides of a split."""
+    """The origin of an episode. Episodes with equal ``source`` never fall on two sides of a split."""
 
     source: str
     generator: str
@@ -48,7 +48,7 @@ class Provenance:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Episode:
-    """A native initial state and its operations; the reference order is the order in which they stand here.
+    """A native initial state and its operations, which stand in the reference order.
 
     The whole episode is JSON, so that it can be sealed, hashed and replayed from its own bytes.
     """
@@ -66,11 +66,11 @@ class Episode:
 
     @property
     def num_operations(self) -> int:
-        """How many operations an order of this episode has."""
+        """The number of operations in an order of this episode."""
         return len(self.operations)
 
     def content_hash(self) -> str:
-        """SHA-256 of what is replayed (not of where it came from): equal episodes have equal content hashes."""
+        """SHA-256 of the replayed content, without its origin: equal episodes have equal content hashes."""
         content: Json = {
             "environment": self.environment,
             "schema": self.schema,
@@ -91,7 +91,7 @@ _KEPT_OF_REASON = 4_096
 
 
 def _shortened(text: str) -> str:
-    """The text, or of a longer one than ``MAX_REASON`` the beginning, with the length and SHA-256 of all of it."""
+    """Return the text; above ``MAX_REASON`` characters, its beginning with the length and SHA-256 of the whole."""
     if len(text) <= MAX_REASON:
         return text
     digest = sha256_hex(text.encode(errors="surrogatepass"))
@@ -102,9 +102,9 @@ def _shortened(text: str) -> str:
 class Accepted(Generic[State]):
     """The verifier accepts the operation; ``state`` is the next state.
 
-    ``output`` is what whoever ran the operation was given, as a canonical text; None where nobody is given anything.
-    It is part of what happens: two orders are equal only if every operation gave the same output in both. One of more
-    than ``MAX_REASON`` characters is kept as a refusal's message is.
+    ``output`` is what the caller of the operation receives, as a canonical text; None if it receives nothing. Outputs
+    are part of an order's outcome: two orders are equal only if every operation gave the same output in both. An
+    output of more than ``MAX_REASON`` characters is kept like a long refusal message.
     """
 
     state: State
@@ -119,7 +119,8 @@ class Accepted(Generic[State]):
 class Rejected:
     """The verifier refuses the operation; ``reason`` is its own message.
 
-    Of a message of more than ``MAX_REASON`` characters the beginning is kept, with the length and SHA-256 of all of it.
+    Of a message of more than ``MAX_REASON`` characters, only the beginning is kept, with the length and SHA-256 of the
+    whole.
     """
 
     reason: str
@@ -142,11 +143,11 @@ class ReplayRequest:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the accepted steps of an order come to: the canonical hash after the last, and the outputs by operation.
+    """The outcome of an accepted order: the canonical hash after its last step, and the outputs by operation.
 
     An order is *legal* if its outcome is the reference order's: every step is accepted, the last state is the same, and
-    every operation that gives an output gives the same one. All that calls an order legal asks :meth:`Replay.is_legal`,
-    or is derived from certificates that compare as it does.
+    every operation that gives an output gives the same one. All code that decides about legality asks
+    :meth:`Replay.is_legal`, or uses certificates that compare in the same way.
     """
 
     terminal_hash: str
@@ -158,9 +159,9 @@ class Replay:
     """The verifier's answers along one sequence.
 
     ``state_hashes[k]`` is the SHA-256 of the canonical state after ``k`` accepted steps (``state_hashes[0]``: the
-    initial state). If ``rejection`` is set, the step after the last hash was refused; when all steps have a hash and
-    ``rejection`` is set all the same, the sequence was refused as a whole (an error that no single step shows).
-    ``outputs`` has the output of each accepted step, None for one without; it is empty if all are without.
+    initial state). If ``rejection`` is set, the step after the last hash was refused; if all steps have a hash as
+    well, the sequence was refused as a whole (an error that no single step shows). ``outputs`` has the output of
+    each accepted step, None if a step has none; it is empty if no step has one.
     """
 
     sequence: tuple[int, ...]
@@ -179,33 +180,33 @@ class Replay:
         return self.state_hashes[-1] if self.accepted else None
 
     def output(self, place: int) -> str | None:
-        """The output of the accepted step in this place, from 0 on; None if it has none."""
+        """Return the output of the accepted step at this place, from 0; None if it has none."""
         return self.outputs[place] if self.outputs else None
 
     @property
     def output_of(self) -> Mapping[int, str]:
-        """The outputs by operation, of those that have one."""
+        """The outputs by operation, for operations that have one."""
         pairs = zip(self.sequence, self.outputs, strict=False)
         return {operation: output for operation, output in pairs if output is not None}
 
     @property
     def outcome(self) -> Outcome | None:
-        """What the steps came to; None if the sequence was refused."""
+        """The outcome of the steps; None if the sequence was refused."""
         return Outcome(self.state_hashes[-1], self.output_of) if self.accepted else None
 
     def is_legal(self, reference: Outcome | None) -> bool:
-        """Whether the order is legal, by the reference order's outcome; none is legal if that was refused."""
+        """Tell whether the order is legal, given the reference order's outcome; none is legal if that was refused."""
         return self.outcome is not None and self.outcome == reference
 
 
 def some_outputs(outputs: Sequence[str | None]) -> tuple[str | None, ...]:
-    """The outputs as :class:`Replay` holds them: none where no step has any."""
+    """Return the outputs in the form of :class:`Replay`: empty if no step has any."""
     return tuple(outputs) if any(output is not None for output in outputs) else ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Versions:
-    """Everything that a verdict depends on besides the episode. Two datasets are comparable only if these are equal."""
+    """Everything besides the episode that a verdict depends on; datasets are comparable only if these are equal."""
 
     environment: str
     adapter: str
@@ -214,7 +215,7 @@ class Versions:
     libraries: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Json]:
-        """The JSON form, as it stands in certificates and manifests."""
+        """Return the JSON form of certificates and manifests."""
         return {
             "environment": self.environment,
             "adapter": self.adapter,
@@ -226,7 +227,7 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """The resources that a step declares to read and to write, by names of its environment; a claim, not evidence.
+    """The resources that a step declares to read and to write, by its environment's names; a claim, not evidence.
 
     >>> Footprint(reads=("cart",), writes=("cart", "orders")).writes
     ('cart', 'orders')
@@ -247,10 +248,10 @@ class CrossCheck:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Guards:
-    """What stands behind the answers of an environment on this machine; nothing of it enters what is hashed.
+    """The protections and checks of an environment's answers on this machine; nothing of it enters what is hashed.
 
-    ``in_force`` and ``absent`` are protections from what an episode may try with the verifier, in words by name;
-    ``checked_again`` counts what was checked a second time, beyond what was asked for, and found right.
+    ``in_force`` and ``absent`` name protections against what an episode may try with the verifier;
+    ``checked_again`` counts what was checked a second time, beyond the request, and found right.
     """
 
     in_force: Mapping[str, str] = field(default_factory=dict)
@@ -263,9 +264,10 @@ class Schema:
     """One family of episodes.
 
     ``relation`` is the kind of its anti-diamonds *as designed*; certification decides. ``num_steps`` is the number of
-    steps that its episodes have, if it has one of its own. ``preset`` names what its episodes are to look like (see
+    steps of its episodes, if it is fixed. ``preset`` names the requirements on its episodes (see
     ``vcrt.certificates.episodes.PRESETS``; ``any`` takes all that certify): by default ``paper``, or ``posetsN`` for
-    ``num_steps=N``. ``default`` says whether it is certified when that preset is asked for and no schema is named.
+    ``num_steps=N``. ``default`` says whether the schema is certified if that preset is requested and no schema is
+    named.
 
     Raises :class:`vcrt.errors.MalformedInputError` if ``preset`` is that of another number of steps.
 
@@ -293,12 +295,12 @@ class Schema:
             )
 
     def designed(self, kinds: Collection[str]) -> bool:
-        """Whether anti-diamonds of these kinds are what the schema was designed for."""
+        """Tell whether the schema was designed for anti-diamonds of these kinds."""
         return bool(kinds) and (self.relation == "either" or set(kinds) == {self.relation})
 
 
 class Environment(ABC):
-    """What certification needs of an environment. Subclass :class:`StepEnvironment` or :class:`BatchEnvironment`.
+    """What certification needs from an environment. Subclass :class:`StepEnvironment` or :class:`BatchEnvironment`.
 
     Contract: ``sample`` and ``replay`` are deterministic functions of their arguments; a verifier that breaks raises
     :class:`vcrt.errors.VerifierFailure` and never returns a verdict; equal canonical hashes imply equal futures.
@@ -321,56 +323,56 @@ class Environment(ABC):
 
     @abstractmethod
     def sample(self, schema: str, seed: int) -> Episode:
-        """A candidate episode of a schema, from that schema's own generator seeded by ``seed``."""
+        """Return a candidate episode of a schema, from that schema's own generator seeded by ``seed``."""
 
     @abstractmethod
     def replay(self, requests: Sequence[ReplayRequest]) -> list[Replay]:
-        """The verifier's answers to each request, in the order of the requests."""
+        """Return the verifier's answers to each request, in the order of the requests."""
 
     def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:
-        """Second opinions on one episode from an engine other than the verifier. Default: none."""
+        """Return second opinions on one episode from an engine other than the verifier. Default: none."""
         return ()
 
     def cross_check_all(
         self, episodes: Sequence[Episode], replays: Sequence[Sequence[Replay]] | None = None
     ) -> list[tuple[CrossCheck, ...]]:
-        """Second opinions on each of ``episodes``; override it if many are cheaper together. Default: one by one.
+        """Return second opinions on each episode; override it if many are cheaper together. Default: one by one.
 
-        ``replays`` are the replays of all orders of each episode, in lexicographic order, if they are at hand; of an
-        episode of too many operations, those of some orders and refused sequences, the reference order first.
+        ``replays``, if given, are the replays of all orders of each episode, in lexicographic order; for an episode
+        of too many operations, the replays of some orders and refused sequences, the reference order first.
         """
         return [self.cross_check(episode) for episode in episodes]
 
     def thorough(self) -> Environment:
-        """The same environment with every check that it can make a second time; answers the same. Default: itself."""
+        """Return this environment with every check made a second time; its answers are the same. Default: itself."""
         return self
 
     def guards(self) -> Guards:
-        """What protects the verifier, and what this environment has checked again so far. Default: nothing."""
+        """Return the verifier's protections, and what this environment has checked again so far. Default: nothing."""
         return Guards()
 
     def describe(self, operation: Operation) -> str:
-        """The native step as a person would read it, and a policy that is shown steps as text."""
+        """Describe an operation in words, for people and for policies that see steps as text."""
         return operation.signature
 
     def task(self, episode: Episode) -> str:
-        """What the steps start from and are for, in a few words, for a policy that is shown them. Default: nothing.
+        """Describe the start and purpose of the steps in a few words, for a policy that sees text. Default: nothing.
 
-        It says nothing about the order: the policy is to find that.
+        The text says nothing about the order, which the policy has to find.
         """
         return ""
 
     def footprint(self, episode: Episode, operation: Operation) -> Footprint | None:
-        """What the operation reads and writes, where that is declared. Default: nothing is."""
+        """Return what the operation declares to read and write. Default: nothing is declared."""
         return None
 
     def schema(self, name: str) -> Schema:
-        """The schema of that name; raises :class:`vcrt.errors.UnknownNameError`."""
+        """Return the schema of that name; raises :class:`vcrt.errors.UnknownNameError`."""
         return schema_named(self.name, self.schemas, name)
 
 
 def schema_named(environment: str, schemas: Sequence[Schema], name: str) -> Schema:
-    """The schema of that name; raises :class:`vcrt.errors.UnknownNameError`."""
+    """Return the schema of that name; raises :class:`vcrt.errors.UnknownNameError`."""
     for schema in schemas:
         if schema.name == name:
             return schema
@@ -378,46 +380,47 @@ def schema_named(environment: str, schemas: Sequence[Schema], name: str) -> Sche
 
 
 class StepEnvironment(Environment, Generic[State]):
-    """The simple form: one transition at a time, over immutable native states (or such as :meth:`snapshot` keeps)."""
+    """The simple form: one transition at a time, over immutable native states (or states kept by :meth:`snapshot`)."""
 
     @abstractmethod
     def initial_state(self, episode: Episode) -> State:
-        """The native state before the first operation."""
+        """Return the native state before the first operation."""
 
     @abstractmethod
     def step(self, state: State, operation: Operation) -> Transition[State]:
-        """Run one operation; never changes ``state`` in place, but where :meth:`snapshot` is offered."""
+        """Run one operation; never change ``state`` in place, unless :meth:`snapshot` is offered."""
 
     @abstractmethod
     def canonical(self, state: State) -> bytes:
-        """A canonical serialisation: equal bytes exactly when the states are equivalent for every continuation.
+        """Serialise canonically: equal bytes exactly when the states are equivalent for every continuation.
 
-        The last state of an episode may hold more, such as the check of what is then finished.
+        The last state of an episode may include more, such as the check of finished work.
         """
 
     def snapshot(self, state: State) -> object:
         """Keep ``state`` as it is now, for :meth:`restore`. Default: not offered; override both or neither.
 
-        For states that live outside of the process: a folder, a database, a repository. Where it is offered,
-        :meth:`step` may change in place the state that it is given (one that it refuses in, too); vcrt goes on from
-        such a state once, and otherwise from what :meth:`restore` makes of a snapshot that it took before. A snapshot
-        leaves the state as it is, and no later step changes what the snapshot holds.
+        Snapshots serve states outside of the process: a folder, a database, a repository. If they are offered,
+        :meth:`step` may change the given state in place (even when it refuses); vcrt continues from such a state
+        once, and otherwise from :meth:`restore` of an earlier snapshot. A snapshot leaves the state as it is, and no
+        later step changes what the snapshot holds.
         """
         raise NotImplementedError
 
     def restore(self, snapshot: object) -> State:
-        """A new state, equal to the one that ``snapshot`` was taken of; any number of times from one snapshot."""
+        """Return a new state, equal to the one of the snapshot; works any number of times for one snapshot."""
         raise NotImplementedError
 
     def probes(self, episode: Episode) -> Sequence[Operation]:
-        """Operations whose answers may tell states of this episode apart. Default: its own, each payload once.
+        """Return operations whose answers may distinguish states of this episode. Default: its own, each payload once.
 
-        They run on states that nothing else goes on from, in any number and order; what they raise is an answer, too.
+        They run on copies that nothing else uses, in any number and order; an error that they raise counts as an
+        answer.
         """
         return tuple({json_digest(each.payload): each for each in episode.operations}.values())
 
     def replay(self, requests: Sequence[ReplayRequest]) -> list[Replay]:
-        """Each request by itself, step by step, from its own fresh initial state: no snapshot is restored."""
+        """Replay each request by itself, step by step, from its own fresh initial state, without snapshots."""
         return [self._replay_one(request) for request in requests]
 
     def _replay_one(self, request: ReplayRequest) -> Replay:
@@ -459,7 +462,7 @@ class StepEnvironment(Environment, Generic[State]):
 class BatchEnvironment(Environment):
     """The batch form: subclasses give ``replay``.
 
-    It suits verifiers that are best asked many things at once, as Lean is. Its answers are :class:`Replay` objects:
+    It suits verifiers that answer many requests best at once, such as Lean. Its answers are :class:`Replay` objects:
 
     >>> Replay(sequence=(0, 1), state_hashes=("a" * 64,), rejection=Rejected("no such name")).accepted
     False

@@ -1,7 +1,8 @@
-"""Choose the orders of an episode that a cross-check asks its second engine about: all of few steps, some of many.
+"""Choose the orders of an episode for a cross-check's second engine: all for few steps, some for many.
 
-The sample has the reference order and its reversal, and orders that are one move of one step away from a legal one,
-where the legal ones wander off from the reference order. So most are legal, and the refusals are near to what is legal.
+The sample has the reference order, its reversal, and orders that are one move of one step away from a legal order;
+random walks from the reference order give these legal orders. So most are legal, and the refused ones are close to
+legal.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _WANDERERS, _MOVES = 4, 4
 
 
 def replays_to_check(environment: Environment, episode: Episode) -> list[Replay]:
-    """The replays, by ``environment``, of all orders in lexicographic order, or of a sample, the reference first.
+    """Replay, by ``environment``, all orders in lexicographic order, or a sample that begins with the reference order.
 
     The sample is a function of the episode and of what the environment answers. Raises what ``replay`` raises.
     """
@@ -44,7 +45,7 @@ def replays_to_check(environment: Environment, episode: Episode) -> list[Replay]
 
 
 def sampled_replays(episode: Episode, replays: Sequence[Replay]) -> list[Replay]:
-    """Replays that are at hand: all of them, or the first (the reference order) and a sample of the others."""
+    """Choose from given replays: all of them, or the first (the reference order) and a sample of the others."""
     if episode.num_operations <= MAX_EXHAUSTIVE:
         return list(replays)
     first, *others = replays

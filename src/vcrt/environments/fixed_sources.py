@@ -1,6 +1,6 @@
-"""Fix what makes simulators give other answers to equal calls: their clock, their random draws, the order of sets.
+"""Fix what makes simulators answer equal calls differently: their clock, their random draws, the order of sets.
 
-Each stands in for the standard library's own in a module's namespace, and draws and counts as that does.
+Each class replaces the standard library's own in a module's namespace, and gives the same draws and counts.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class FixedClock(datetime):
 
 
 def fixed_datetime(found: Any) -> Any:
-    """What stands in for the module ``datetime``, or for its class of that name."""
+    """Return a replacement for the module ``datetime``, or for its class of that name."""
     if not inspect.ismodule(found):
         return FixedClock
     return SimpleNamespace(**{**vars(found), "datetime": FixedClock})
 
 
 class CountedRandom(random.Random):
-    """Draws what ``random.Random(start)`` does, and knows its state as the seed and how many words it has drawn."""
+    """A source of the draws of ``random.Random(start)`` whose state is the seed and the number of words drawn."""
 
     start: int | float | str
     words: int
@@ -54,22 +54,22 @@ class CountedRandom(random.Random):
             super().getrandbits(32 * words)
 
     def random(self) -> float:
-        """A float, of two words."""
+        """Draw a float; takes two words."""
         self.words += 2
         return super().random()
 
     def getrandbits(self, k: int, /) -> int:
-        """A whole number, of a word for each 32 bits."""
+        """Draw a whole number; takes one word for each 32 bits."""
         self.words += -(-k // 32)
         return super().getrandbits(k)
 
     def again(self) -> CountedRandom:
-        """One in the same state."""
+        """Return a copy in the same state."""
         return CountedRandom(self.start, self.words)
 
 
 class SortedSet(set[Item]):
-    """A set whose members come sorted, whatever the hashes of texts in this process."""
+    """A set that iterates in sorted order, whatever the hashes of texts in this process."""
 
     def __iter__(self) -> Iterator[Item]:
         return iter(sorted(super().__iter__()))  # type: ignore[type-var]

@@ -1,8 +1,8 @@
-"""Keep states that are folders: take them in as values, put them back in place, and write them as canonical bytes.
+"""Keep states that are folders: read them as values, put them back in place, and write them as canonical bytes.
 
-What counts of a folder is its paths, their types and modes, and the bytes of files and links. When files were last
-changed is put back too, as programs such as git go by it, but does not count; owners and other times are left.
-Not covered: sockets, pipes and devices, which are refused, and who changes the folder meanwhile.
+A folder's paths, their types and modes, and the bytes of files and links count. The time of a file's last change
+is put back too, because programs such as git use it, but it does not count; owners and other times are ignored.
+Not covered: sockets, pipes and devices, which are refused, and other programs that change the folder meanwhile.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PREFIX, _LOCK = "vcrt-state-", "lock"
 
 
 class Entry(NamedTuple):
-    """A file, a folder or a link: its kind, its mode, and its bytes or where it leads to.
+    """A file, a folder or a link: its kind, its mode, and its bytes or target.
 
     ``changed_ns`` is when a file was last changed.
     """
@@ -43,9 +43,9 @@ Tree: TypeAlias = dict[str, Entry]
 
 
 def read_tree(folder: Path, before: Mapping[str, Entry] | None = None) -> Tree:
-    """What a folder holds; files that are as in ``before`` take no more memory than that.
+    """Read the content of a folder; files that are unchanged since ``before`` share its memory.
 
-    Raises :class:`MalformedInputError` for what is neither file, folder nor link, :class:`TooLargeError` for too much.
+    Raises :class:`MalformedInputError` for anything but files, folders and links, :class:`TooLargeError` for too much.
     """
     tree: Tree = {}
     total = 0
@@ -89,7 +89,7 @@ def _read(entry: os.DirEntry[str], path: str) -> Entry:
 
 
 def put_back(folder: Path, tree: Tree) -> None:
-    """Make a folder hold that and nothing else; what it holds already is left as it is."""
+    """Make a folder hold exactly this; entries that are already right are left alone."""
     now = read_tree(folder)
     for path, entry in now.items():
         if entry.kind == "folder" and entry.mode & 0o700 != 0o700:
@@ -127,9 +127,9 @@ def canonical_tree(
     ignored: Iterable[str] = (),
     names: Mapping[str, str] | None = None,
 ) -> bytes:
-    """The canonical bytes of a tree, without paths that match a pattern of ``ignored`` (``fnmatch``).
+    """Return the canonical bytes of a tree, without paths that match a pattern of ``ignored`` (``fnmatch``).
 
-    ``names`` are texts that stand for others wherever they occur in files and links: where the folder lies.
+    ``names`` maps texts, such as the folder's path, to replacements wherever they occur in files and links.
     """
     patterns = tuple(ignored)
     rows: list[Json] = []
@@ -144,7 +144,7 @@ def canonical_tree(
 
 
 def printable_path(path: str) -> str:
-    """A path as text that UTF-8 can hold, different for different paths."""
+    """Return a path as text that UTF-8 can hold; different paths give different texts."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -153,9 +153,9 @@ def printable_path(path: str) -> str:
 
 
 def write_files(folder: Path, files: Mapping[str, Json]) -> None:
-    """Make files of the texts that a mapping has by path; None makes a folder.
+    """Write files from a mapping of paths to texts; None makes a folder.
 
-    Raises :class:`MalformedInputError` for a path that leads out of the folder, and for what is no text.
+    Raises :class:`MalformedInputError` for a path that leads out of the folder, and for content that is no text.
     """
     for path, text in files.items():
         place = folder / path
@@ -177,7 +177,7 @@ def write_files(folder: Path, files: Mapping[str, Json]) -> None:
 class Workplace:
     """A new folder with a ``state``, a ``home`` and a ``tmp`` in it, removed by :meth:`close`.
 
-    Those of processes that were killed are removed when the next one is made: nobody holds their locks any more.
+    Making one also removes those of killed processes, which no process locks any more.
     """
 
     def __init__(self) -> None:
@@ -190,7 +190,7 @@ class Workplace:
 
     @property
     def state(self) -> Path:
-        """The folder that is the state."""
+        """The folder that holds the state."""
         return self.path / "state"
 
     def clear_others(self) -> None:
@@ -199,7 +199,7 @@ class Workplace:
             put_back(self.path / name, {})
 
     def close(self) -> None:
-        """Remove all of it."""
+        """Remove the whole workplace."""
         _remove(self.path)
         self._lock.close()
 
@@ -211,7 +211,7 @@ def _locked(path: Path) -> IO[bytes]:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder, and what in it may not be written to."""
+    """Remove a folder, also if parts of it are write-protected."""
     for inside, _, _ in os.walk(folder):
         with suppress(OSError):
             os.chmod(inside, 0o700)

@@ -1,9 +1,9 @@
-"""Guard an environment: every call ends in an answer or in one named error, and is watched while it lasts.
+"""Guard an environment: every call ends with an answer or one named error, and is watched while it runs.
 
-Whatever an environment's own code raises, ``SystemExit`` and its like among it, becomes
-:class:`vcrt.errors.EnvironmentFailure` with the environment, the episode and the step; a child that it forked and that
-comes back is ended; the call's time limit stands in the record of the process, for whoever watches it to keep. Not
-covered: whether answers are right or stable (see :mod:`vcrt.environments.conformance`).
+Any exception of an environment's own code, even ``SystemExit``, becomes :class:`vcrt.errors.EnvironmentFailure` with
+the environment, the episode and the step. If the code forks and the child returns, the child is ended. The call's time
+limit stands in the record of the process, for the process that watches it. Not covered: whether answers are right or
+stable (see :mod:`vcrt.environments.conformance`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def guarded(environment: Environment) -> Environment:
-    """The same object, each of whose methods is guarded from now on; its kind and all that it overrides stay."""
+    """Guard each method of the object from now on; its class and its overrides stay."""
     if not hasattr(environment, _MARK):
         guard = _Guard(environment)
         object.__setattr__(environment, _MARK, True)
@@ -77,9 +77,9 @@ def _guarded_methods(environment: Environment) -> list[str]:
 
 
 def make_guarded(factory: Callable[[], object], *, thorough: bool = False) -> Environment:
-    """Make an environment, with every check that it can make if it is to be ``thorough``, guarded.
+    """Make a guarded environment; if ``thorough``, with every check that it can make.
 
-    Raises what :func:`vcrt.environments.registry.make_environment` raises, and :class:`EnvironmentFailure`.
+    Raises the errors of :func:`vcrt.environments.registry.make_environment`, and :class:`EnvironmentFailure`.
     """
     name = getattr(factory, "name", None)
     named = name if isinstance(name, str) else getattr(factory, "__name__", repr(factory))
@@ -98,9 +98,9 @@ def make_guarded(factory: Callable[[], object], *, thorough: bool = False) -> En
 
 
 def call_timeout(environment: object = None) -> float:
-    """Seconds that one call of an environment, or of what makes it, may take, unless the user has set another for all.
+    """Return the time limit in seconds for a call of an environment, or for making it; the user may set another.
 
-    Raises :class:`MalformedInputError` for a setting that is no such number.
+    Raises :class:`MalformedInputError` if that setting is no valid number.
     """
     own = getattr(environment, "call_timeout_s", Environment.call_timeout_s)
     text = os.environ.get(TIMEOUT)
@@ -120,7 +120,7 @@ def call_timeout(environment: object = None) -> float:
 
 
 def place_of(error: BaseException) -> str:
-    """The last line of the environment's own code (not of vcrt's) that an error went through."""
+    """Return the last line of the environment's own code (not vcrt's) in an error's traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [f for f in frames if not Path(f.filename).is_relative_to(PACKAGE)] or frames
     last = theirs[-1]
@@ -128,7 +128,7 @@ def place_of(error: BaseException) -> str:
 
 
 def checks_advice(environment: Environment) -> str:
-    """How to find what is wrong with an environment: what ``call`` says by what, or the command of the checks."""
+    """Say how to find what is wrong with an environment: by ``call`` itself, or by the command of the checks."""
     name = name_in_commands(environment)
     if comes_from_logs(environment):
         return (
@@ -139,7 +139,7 @@ def checks_advice(environment: Environment) -> str:
 
 
 def required_episode(episode: object, where: str) -> Episode:
-    """Give back an episode in due form; raises :class:`EnvironmentFailure` naming the part that is not JSON."""
+    """Return an episode in canonical form; raises :class:`EnvironmentFailure` naming the part that is not JSON."""
     if not isinstance(episode, Episode):
         raise _unfit("an episode that is none", where, repr(episode)[:120], "Episode(...)")
     parts: list[tuple[str, Any]] = [
@@ -193,11 +193,11 @@ def _unfit(
 
 
 def _nothing(state: object) -> None:
-    """What a new state means where nothing is watched."""
+    """Stand for the note of a new state if nothing is watched."""
 
 
 class _Guard:
-    """What stands in the place of an environment's methods; ``call`` is how each of them is called."""
+    """The guarded methods of an environment; ``call`` makes each call."""
 
     def __init__(self, environment: Environment) -> None:
         where = f"{type(environment).__module__}.{type(environment).__qualname__}"
@@ -232,7 +232,7 @@ class _Guard:
         times: int = 1,
         number: int = 0,
     ) -> Any:
-        """Make one call; ``times`` the limit, for one that stands for so many; it counts as ``number`` calls."""
+        """Make one call with ``times`` the time limit, if it stands for so many; it counts as ``number`` calls."""
         record = current_record()
         process = os.getpid()
         outer = (
@@ -269,7 +269,7 @@ class _Guard:
         return ", ".join(filter(None, (self._where, episode, call)))
 
     def _placed(self, error: VcrtError, episode: str, call: str) -> VcrtError:
-        """A failure that says where it happened, if it does not yet."""
+        """Add to a failure where it happened, unless it says so already."""
         if not isinstance(error, VerifierFailure) or (error.where and episode in error.where):
             return error
         return error.within(self._place(episode, call), "; ")
