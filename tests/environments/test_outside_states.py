@@ -5,6 +5,9 @@ from __future__ import annotations
 import calendar
 import decimal
 import json
+import logging
+import os
+import re
 import string
 import sys
 from importlib import import_module
@@ -16,6 +19,7 @@ from vcrt.calls.log_lifting import run_trace
 from vcrt.calls.log_traces import Trace
 from vcrt.environments.guarding import make_guarded
 from vcrt.environments.registry import FromFile
+from vcrt.environments.states.outside_states import _first_change, _Looking
 from vcrt.environments.tool_calls import Call
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.replay.shards import replays_of
@@ -120,11 +124,15 @@ class Attic(vcrt.CallEnvironment):
     def class_value(self, state, x): state.held.value = x
     def environment_class(self, state, x): type(self).last = x
     def environment_attribute(self, state, x): self.last = x
+    def other_attributes(self, state, x): self.__dict__ = {**vars(self), "last": x}
     def default(self, state, x): state.add(x)
     def closure(self, state, x): count_up(x)
     def member(self, state, x): state.colour.seen = x
+    def other_attributes_of_a_member(self, state, x):
+        state.colour.__dict__ = {**vars(state.colour), "seen": x}
     def context_variable(self, state, x): NOW.set(x)
     def environment_variable(self, state, x): os.environ["ATTIC"] = str(x)
+    def other_variables(self, state, x): os.environ._data = {**os.environ._data, b"ATTIC": b"1"}
     def counter(self, state, x): next(NUMBERS)
     def working_directory(self, state, x): os.chdir("/tmp")
     def decimal_context(self, state, x): decimal.getcontext().prec = 7
@@ -178,6 +186,10 @@ class Kept(Attic):
         return made
 """
 
+#: The same, but that nothing beside the state names a part of it, and no function keeps its results.
+PLAINER = re.sub(r"\n *@functools\.(lru_)?cache\b", "", ENVIRONMENTS)
+PLAINER = PLAINER.replace("self.current = Tools()\n        return self.current", "return Tools()")
+PLAINER = PLAINER.replace("self.current is state", "x")
 #: What takes long to look at.
 SLOW = """
 TOWN = [Held() for _ in range(4999)]
@@ -221,18 +233,21 @@ def ran(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "place"),
-    [
+    CHANGES := [
         ("global_list", "global attic_of_tests.GLOBAL"),
         ("module_beside", "global beside_the_attic.ITEMS"),
         ("class_attribute", "class attribute attic_of_tests.Tools.shared"),
         ("class_value", "class attribute attic_of_tests.Held.value"),
         ("environment_class", "class attribute attic_of_tests.Attic.last"),
         ("environment_attribute", "attribute of the environment last"),
+        ("other_attributes", "attribute of the environment last"),
         ("default", "global attic_of_tests.add"),
         ("closure", "global attic_of_tests.count_up"),
         ("member", "attribute attic_of_tests.Colour.RED.seen"),
+        ("other_attributes_of_a_member", "attribute attic_of_tests.Colour.RED.seen"),
         ("context_variable", "global attic_of_tests.NOW"),
         ("environment_variable", "environment variable ATTIC"),
+        ("other_variables", "environment variable ATTIC"),
         ("counter", "global attic_of_tests.NUMBERS"),
         ("refused", "global attic_of_tests.GLOBAL"),
         ("working_directory", "the working directory"),
@@ -261,6 +276,14 @@ def ran(tmp_path, monkeypatch):
     ],
 )
 def test_what_a_call_changes_elsewhere_is_named(ran, monkeypatch, tmp_path, name, place):
+    is_named(ran, monkeypatch, tmp_path, name, place)
+
+
+def is_named(ran, monkeypatch, tmp_path, name, place):
+    """That a call is refused for what it changes."""
+    monkeypatch.setattr(os.environ, "_data", dict(os.environ._data))
+    for logger in ("attic", "attic.tools"):
+        monkeypatch.delitem(logging.root.manager.loggerDict, logger, raising=False)
     monkeypatch.setenv("ATTIC", "none")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(string, "last_of_the_attic", None, raising=False)
@@ -270,6 +293,35 @@ def test_what_a_call_changes_elsewhere_is_named(ran, monkeypatch, tmp_path, name
         ran("sound", name, "sound")
     assert caught.value.where == "call 1"
     assert caught.value.found == f"{place} changed during call {name}(x=1)"
+
+
+@pytest.mark.parametrize(("name", "place"), [each for each in CHANGES if "cache" not in each[0]])
+def test_it_is_named_where_looks_may_end_early(ran, monkeypatch, tmp_path, name, place):
+    monkeypatch.setitem(globals(), "ENVIRONMENTS", PLAINER)
+    early, is_same_now = [], _Looking.is_same_now
+
+    def noted(looking):
+        early.append(is_same_now(looking))
+        return early[-1]
+
+    monkeypatch.setattr(_Looking, "is_same_now", noted)
+    is_named(ran, monkeypatch, tmp_path, name, place)
+    assert early.count(False) >= 1
+
+
+def test_looks_end_early_and_see_what_whole_ones_do(ran, monkeypatch):
+    monkeypatch.setitem(globals(), "ENVIRONMENTS", PLAINER)
+    early, is_same_now = [], _Looking.is_same_now
+
+    def compared(looking):
+        early.append(is_same_now(looking))
+        if early[-1]:
+            assert _first_change(looking, _Looking(looking.around)) is None
+        return early[-1]
+
+    monkeypatch.setattr(_Looking, "is_same_now", compared)
+    ran(*["look", "sound"] * 4)
+    assert early.count(True) > 5
 
 
 def test_what_lies_in_the_state_or_is_a_cache_is_no_other_place(ran):

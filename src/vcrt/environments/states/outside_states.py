@@ -389,6 +389,8 @@ class _Looking:
         self.slowest = 0.0, "no name"
         #: What values were taken from, with their names and the values; and of which of them more is looked at.
         self._taken: list[tuple[Mapping[str, Any], list[str], list[Any]]] = []
+        #: Objects whose attributes are looked at, with the dictionaries that they had: one may be given another.
+        self._owners: list[tuple[object, Mapping[str, Any]]] = []
         self._moving: list[tuple[str, _Plan, str, Any, _Digests]] = []
         #: Whether there are kept results, which may become more; and functions that may be given something to hold.
         self._has_results = False
@@ -404,6 +406,7 @@ class _Looking:
             self.classes |= set(of_state.classes)
             self.loggers |= of_state.loggers
         environment = around.environment
+        self._owners.append((environment, vars(environment)))
         self._take(vars(environment))
         #: What is compared as it is, by owner and name; the keys of environment variables are as the system has them.
         self.found: dict[str, Mapping[str, _Digests]] = {}
@@ -432,14 +435,6 @@ class _Looking:
         for name, logger in self.loggers.items():
             self.plain[f"logger {name}, "] = _settings(logger)
             self._settings.append((f"logger {name}, ", logger))
-        self._live = [
-            ("environment variable ", self.plain["environment variable "]),
-            *(
-                (owner, vars(module))
-                for module in around.libraries
-                for owner in [f"attribute {module.__name__}."]
-            ),
-        ]
         self.plain["abstract class "] = around.registered()
         for owner, values in self.plain.items():
             self.plain[owner] = around.kept_copy(owner, values)
@@ -452,6 +447,8 @@ class _Looking:
         for kind, order in self._orders:
             if kind.__mro__ is not order:
                 return False
+        if not all(vars(owner) is values for owner, values in self._owners):
+            return False
         for values, names, objects in self._taken:
             if not (
                 len(values) == len(names)
@@ -461,7 +458,11 @@ class _Looking:
                 return False
         try:
             if not (
-                all(self.plain[owner] == values for owner, values in self._live)
+                self.plain["environment variable "] == os.environ._data  # type: ignore[attr-defined]
+                and all(
+                    self.plain[f"attribute {module.__name__}."] == vars(module)
+                    for module in around.libraries
+                )
                 and self.plain[""] == _of_the_process(around.names)
                 and all(self.plain[owner] == _settings(logger) for owner, logger in self._settings)
             ):
@@ -490,6 +491,7 @@ class _Looking:
             if issubclass(base, Enum):
                 self._take(base.__members__)
                 for member in base:
+                    self._owners.append((member, vars(member)))
                     self._add(f"attribute {name}.{member.name}.", vars(member))
             self._add(f"class attribute {name}.", vars(base), base)
 
