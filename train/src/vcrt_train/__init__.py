@@ -1,7 +1,7 @@
 """Train policies on whole orbits of equivalent orders, and measure what transfers.
 
-What stands here is public: ``vcrt_train.train``, ``vcrt_train.plan`` and so on do what the commands of those names do.
-Importing :mod:`vcrt_train` is quick: each name is loaded when it is first used.
+The names here are public: ``vcrt_train.train``, ``vcrt_train.plan`` and so on do what the commands of those names do.
+The import of :mod:`vcrt_train` is quick, because each name is loaded at its first use.
 """
 
 from __future__ import annotations

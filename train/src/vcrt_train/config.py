@@ -1,9 +1,9 @@
 """Hold every setting of a run in one object: the same in Python, in a TOML file, on the command line and in a plan.
 
-Each section is a frozen dataclass; :class:`RunConfig` holds one of each, and its defaults are the library's. Where a
-plan is made, what was not given is filled in once, by :meth:`RunConfig.resolved`: what is planned and trained with is a
-:class:`ResolvedConfig`. Files and presets are read by :mod:`vcrt_train.config_files`. Not covered: what is run with
-these settings (methods, held-out environments, seeds), which are arguments of :func:`vcrt_train.plan`.
+Each section is a frozen dataclass; :class:`RunConfig` holds one of each, and its defaults are the library's. When a
+plan is made, :meth:`RunConfig.resolved` fills in the settings that were not given; plans and training use the resulting
+:class:`ResolvedConfig`. The module :mod:`vcrt_train.config_files` reads files and presets. Not covered: methods,
+held-out environments and seeds, which are arguments of :func:`vcrt_train.plan`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AskedDtype: TypeAlias = Literal["auto", "float32", "bfloat16"]
 PromptStyle: TypeAlias = Literal["plain", "chat"]
 #: ``opaque``: relation types as the tokens r0 to r4. ``words``: each relation as a plain sentence.
 RelationNames: TypeAlias = Literal["opaque", "words"]
-#: How orders are scored, exactly in any case, see :mod:`vcrt_train.policy.backends`.
+#: How orders are scored, which is exact in any case, see :mod:`vcrt_train.policy.backends`.
 Backend: TypeAlias = Literal["auto", "tree", "fork", "naive"]
 #: How paths of an estimate are drawn, see :mod:`vcrt_train.policy.order_sampling`.
 Scheme: TypeAlias = Literal["independent", "systematic"]
@@ -49,7 +49,7 @@ EMBEDDED_LEARNING_RATE, LANGUAGE_MODEL_LEARNING_RATE = 1e-3, 5e-6
 
 
 class _Settings:
-    """What files may give: no other keys."""
+    """The base class of the sections; files may not give them unknown keys."""
 
     __slots__ = ()
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -62,7 +62,7 @@ class DataConfig(_Settings):
     retention_share: float = 0.1
     """At least this share of each source environment's items is set aside and never trained on."""
     validation_share: float = 0.2
-    """At least this share of the others is what a search scores its trials on."""
+    """A search scores its trials on at least this share of the other items."""
 
     def __post_init__(self) -> None:
         for name in ("retention_share", "validation_share"):
@@ -71,7 +71,7 @@ class DataConfig(_Settings):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelConfig(_Settings):
-    """Which model is trained, and how it is read."""
+    """Which model is trained, how it reads records, and how orders are scored."""
 
     backbone: Annotated[str, arg(aliases=["--backbone"])] = EMBEDDED_NAME
     """The model: `embedded`, `embedded-long` for records of more than four operations, `smollm2-135m` once it was
@@ -81,14 +81,14 @@ class ModelConfig(_Settings):
     """The backbone's lock file; by default vcrt-lock.json in its folder. A hub name needs one."""
     dtype: Annotated[AskedDtype, arg(aliases=["--dtype"])] = "auto"
     """Number format of the backbone's weights; adapters are in float32. `auto` is bfloat16 for a language model with
-    adapters where the machine computes in it, and float32 elsewhere; the plan keeps which."""
+    adapters if the machine computes in bfloat16, and float32 otherwise; the plan records the choice."""
     prompt_style: Annotated[PromptStyle, arg(aliases=["--prompt-style"])] = "plain"
     """How a language model gets a record: as plain text, or as a message in its chat template."""
     relation_names: Annotated[RelationNames, arg(aliases=["--relation-names"])] = "opaque"
     """How a language model gets relations: by opaque names (`A r1 C;`), or in words (`A must come before C.`)."""
     scoring: Annotated[Backend, arg(aliases=["--scoring"])] = "auto"
-    """How orders are scored, exactly in any case: `naive` runs each order by itself, which every causal model can,
-    where the faster ways are refused."""
+    """How orders are scored, always exactly: `naive` runs each order by itself, which works with every causal model,
+    also if it cannot use the faster ways."""
 
     def __post_init__(self) -> None:
         _require(bool(self.backbone), "model.backbone", self, "a name or a folder")
@@ -128,23 +128,23 @@ class AdapterConfig(_Settings):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResolvedAdapter(AdapterConfig):
-    """Adapters with their alpha; 0 without adapters."""
+    """Adapters with their alpha, which is 0 without adapters."""
 
     alpha: float
 
     @property
     def scale(self) -> float:
-        """What an adapter's product is multiplied by."""
+        """The factor by which an adapter's product is multiplied."""
         return self.alpha / self.rank
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OptimiserConfig(_Settings):
-    """AdamW."""
+    """The settings of AdamW."""
 
     learning_rate: Annotated[float | None, arg(aliases=["--learning-rate"])] = None
-    """The learning rate, for all methods, and the middle of a search; 1e-3 for embedded backbones and 5e-6 (the
-    paper's) for language models by default."""
+    """The learning rate of all methods; a search draws others around it. By default 1e-3 for embedded backbones and
+    5e-6 (the paper's) for language models."""
     weight_decay: float = 0.0
     """Decoupled weight decay."""
     betas: tuple[float, float] = (0.9, 0.999)
@@ -173,7 +173,7 @@ class ResolvedOptimiser(OptimiserConfig):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SamplingConfig(_Settings):
-    """What each update draws."""
+    """The numbers of prompts and orders that each update draws."""
 
     prompts_per_update: int = 2
     """Prompts of one update (the paper: 2)."""
@@ -216,14 +216,14 @@ class ObjectiveConfig(_Settings):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EstimatorConfig(_Settings):
-    """How orbit masses are read where orders are too many to enumerate."""
+    """How orbit masses are computed if there are too many orders to enumerate."""
 
     max_legal_prefixes: int = 512
-    """Legal prefixes of each record of an update up to which masses are exact: all are scored. 0 always estimates."""
+    """If no record of an update has more legal prefixes, all are scored and masses are exact; 0 always estimates."""
     num_paths: int = 16
-    """Orders masked to legal moves that an estimate is made from, for each prompt."""
+    """Number of orders, masked to legal moves, from which a mass is estimated for each prompt."""
     scheme: Scheme = "systematic"
-    """How they are drawn: each by itself, or spread evenly over the distribution."""
+    """How these orders are drawn: each by itself, or spread evenly over the distribution."""
     num_swaps: int = 8
     """Certified swaps of each prompt that the commutation loss compares."""
 
@@ -236,7 +236,7 @@ class EstimatorConfig(_Settings):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScheduleConfig(_Settings):
-    """How long a run is, how its learning rate moves, and when it is kept."""
+    """How long a run is, how its learning rate changes, and after which updates it is kept."""
 
     updates: Annotated[int, arg(aliases=["--updates"])] = 400
     """Updates of each run, or of each trial of a search, which may be shorter (the paper: 400)."""
@@ -245,15 +245,15 @@ class ScheduleConfig(_Settings):
     dual_steps: DualSteps = "update"
     """When the multipliers of the constraints move: once an update, or after each epoch as in the paper's listing."""
     warmup_updates: int = 0
-    """The learning rate rises in equal steps over so many updates."""
+    """The learning rate rises in equal steps over this many updates."""
     decay: Decay = "constant"
-    """How it falls after that, towards 0 at the last update."""
+    """How the learning rate falls after the warm-up, towards 0 at the last update."""
     checkpoints: Annotated[tuple[int, ...], arg(aliases=["--checkpoints"])] = ()
     """The updates after which runs are kept and later scored, the last one included; by default 50, 100, 150, every
     400th and the last."""
     validate_every: int = 50
-    """After every so many updates, and after the last, the log has the greedy pass rate on at most 64 source items
-    that are set aside; 0 is never. No result depends on it."""
+    """At multiples of this number of updates, and after the last, the log records the greedy pass rate on at most 64
+    source items that are set aside; 0 means never. No result depends on it."""
 
     def __post_init__(self) -> None:
         expected = f"from 1 to {MAX_UPDATES}"
@@ -279,12 +279,12 @@ class ScheduleConfig(_Settings):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryConfig(_Settings):
-    """How an update saves memory, for more computation; its result stays the same but for rounding."""
+    """How an update saves memory by more computation; its result differs only by rounding."""
 
     prompts_at_a_time: Annotated[int | None, arg(aliases=["--prompts-at-a-time"])] = None
-    """At most this many prompts are scored at a time by a process; all of its share without it."""
+    """A process scores at most this many prompts at a time; by default all prompts of its share."""
     gradient_checkpointing: Annotated[bool, arg(aliases=["--gradient-checkpointing"])] = False
-    """Layers keep their inputs alone, and compute their activations again for the backward pass."""
+    """Layers keep only their inputs, and compute their activations again for the backward pass."""
 
     def __post_init__(self) -> None:
         size = self.prompts_at_a_time
@@ -292,7 +292,7 @@ class MemoryConfig(_Settings):
 
     @property
     def record(self) -> dict[str, Json]:
-        """What differs from the defaults, for a ledger."""
+        """The settings that differ from the defaults, for a ledger."""
         return {name: value for name, value in asdict(self).items() if value}
 
 
@@ -315,9 +315,9 @@ class RunConfig(_Settings):
     memory: MemoryConfig = field(default_factory=MemoryConfig)
 
     def override(self, values: Mapping[str, object]) -> Self:
-        """These settings with others, by name: ``{"objective.margin": 3.0}``.
+        """Return these settings with changes, given by name: ``{"objective.margin": 3.0}``.
 
-        Raises :class:`UnknownNameError`, which suggests the near name, and :class:`ConfigError`.
+        Raises :class:`UnknownNameError`, which suggests a similar name, and :class:`ConfigError`.
         """
         sections: dict[str, dict[str, object]] = {}
         known = setting_names()
@@ -330,12 +330,12 @@ class RunConfig(_Settings):
         return replace(self, **changed)
 
     def value(self, name: str) -> object:
-        """A setting by its name, such as ``objective.margin``."""
+        """Return a setting by its name, such as ``objective.margin``."""
         section, _, key = name.partition(".")
         return getattr(getattr(self, section), key)
 
     def resolved(self) -> ResolvedConfig:
-        """The same with what was not given: the model's learning rate, twice the rank as alpha, the checkpoints."""
+        """Fill in settings that were not given: the model's learning rate, twice the rank as alpha, the checkpoints."""
         rate, alpha, updates = (
             self.optimiser.learning_rate,
             self.adapter.alpha,
@@ -353,7 +353,7 @@ class RunConfig(_Settings):
         return ResolvedConfig(**sections)
 
     def to_json(self) -> dict[str, dict[str, Json]]:
-        """The settings by section, in JSON's types, as a user gives them: without adapters there is no alpha."""
+        """Return the settings by section, in JSON's types, as a user gives them: alpha is None without adapters."""
         found = {
             section: {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
             for section, values in asdict(self).items()
@@ -364,7 +364,7 @@ class RunConfig(_Settings):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResolvedConfig(RunConfig):
-    """Every setting of a run that is planned: nothing is left to be chosen."""
+    """Every setting of a planned run; no choice is left open."""
 
     adapter: ResolvedAdapter
     optimiser: ResolvedOptimiser
@@ -375,25 +375,25 @@ class ResolvedConfig(RunConfig):
 
 
 def default_learning_rate(model: ModelConfig) -> float:
-    """What a model gets unless another rate is given."""
+    """Return the learning rate of a model if no other is given."""
     is_embedded = model.backbone in EMBEDDED_NAMES
     return EMBEDDED_LEARNING_RATE if is_embedded else LANGUAGE_MODEL_LEARNING_RATE
 
 
 def default_checkpoints(updates: int) -> tuple[int, ...]:
-    """The updates after which a run is kept: 50, 100, 150, every 400th, and the last."""
+    """Return the updates after which a run is kept: 50, 100, 150, every 400th, and the last."""
     kept = (50, 100, 150, *range(400, updates, 400))
     return (*(n for n in kept if n < updates), updates)
 
 
 def setting_names() -> tuple[str, ...]:
-    """Every setting's name, such as ``objective.margin``, in the order of the sections."""
+    """Return every setting's name, such as ``objective.margin``, in the order of the sections."""
     return tuple(
         f"{section}.{key}" for section, keys in RunConfig().to_json().items() for key in keys
     )
 
 
-#: What other libraries call settings of ours.
+#: Names that other libraries give to these settings.
 ALSO_CALLED = {
     "group_size": "sampling.samples_per_prompt",
     "num_generations": "sampling.samples_per_prompt",
@@ -408,7 +408,7 @@ ALSO_CALLED = {
     "warmup_steps": "schedule.warmup_updates",
     "eval_steps": "schedule.validate_every",
 }
-#: What begins the names of settings that no result depends on: when a run is looked at, and how it saves memory.
+#: Prefixes of settings on which no result depends: when a run is kept or validated, and how it saves memory.
 WITHOUT_EFFECT = ("memory.", "schedule.checkpoints", "schedule.validate_every")
 _POSITIVE = "a finite number above 0"
 
@@ -431,7 +431,7 @@ def _require_choice(section: object, name: str, kind: object) -> None:
 
 
 def unknown_setting(name: str, where: str | None = None) -> UnknownNameError:
-    """A key that does not exist, with the near one: of the same section first, or of the same word elsewhere."""
+    """Make the error for a key that does not exist; it suggests a similar key, first from the same section."""
     names = setting_names()
     sections = sorted({one.partition(".")[0] for one in names})
     section, _, key = name.partition(".")
@@ -450,7 +450,7 @@ def unknown_setting(name: str, where: str | None = None) -> UnknownNameError:
     )
 
 
-#: The library's settings.
+#: The library's default settings.
 DEFAULTS = RunConfig()
 #: How many prompts an evaluation scores in one pass.
 EVALUATED_AT_A_TIME = 64

@@ -1,7 +1,7 @@
-"""Read settings of a run from TOML files, the user's and those that come with the package, and print them in that form.
+"""Read a run's settings from TOML files, the user's and those that come with the package, and write them as TOML.
 
-A file has a table for each section of :class:`vcrt_train.config.RunConfig`; whatever it leaves out is as in the
-settings that it names at the top, ``settings = "qwen3.5-2b"``, or else the library's.
+A file has a table for each section of :class:`vcrt_train.config.RunConfig`. A setting that it leaves out has its value
+from the named settings at the top of the file, such as ``settings = "qwen3.5-2b"``, or else the library's default.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _FOLDER = Path(__file__).parent / "settings"
 _CONFIG = TypeAdapter(RunConfig)
 _KEY = re.compile(r"\s*([\w.\"'-]+)\s*=")
 _TABLE = re.compile(r"\s*\[\s*([\w.\"'-]+)\s*\]")
-#: The key of such a file of the package that says where its settings are from.
+#: The key in a file of the package that says how its settings were chosen.
 CHOSEN = "chosen"
 #: The most bytes of a file of settings.
 MAX_BYTES = 2**20
 
 
 def settings_names() -> tuple[str, ...]:
-    """The names of the settings that come with the package."""
+    """Return the names of the settings that come with the package."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
 
 
 def how_settings_were_chosen(name: str) -> str:
-    """Where the settings of that name are from, in a sentence."""
+    """Say in a sentence how the settings of that name were chosen."""
     return str(_file_of(name)[CHOSEN])
 
 
@@ -45,13 +45,13 @@ def load_config(
     settings: str | None = None,
     overrides: Mapping[str, object] | None = None,
 ) -> RunConfig:
-    """The library's defaults, changed by ``settings`` that have a name, then by a TOML file, then by ``overrides``.
+    """Return the library's defaults, changed by named ``settings``, then by a TOML file, then by ``overrides``.
 
     >>> load_config(settings="qwen3.5-2b", overrides={"objective.margin": 3.0}).adapter.rank
     64
 
     Raises :class:`ConfigError` and :class:`UnknownNameError` for a key that does not exist, a wrong type, a value out
-    of range, or a file that names other settings, with the file's line and the near name.
+    of range, or a file that names other settings; the error gives the file's line and a similar name.
     """
     given: dict[str, Any] = {}
     lines: dict[str, int] = {}
@@ -78,12 +78,12 @@ def load_config(
 
 
 def checked(config: RunConfig) -> RunConfig:
-    """The settings, with every type checked; raises :class:`ConfigError`."""
+    """Check every type and range, and return the settings; raises as :func:`load_config`."""
     return _validated(config.to_json(), None, {})
 
 
 def to_toml(config: RunConfig) -> str:
-    """Every setting in a form that :func:`load_config` reads again; what is None is a comment."""
+    """Write every setting as TOML that :func:`load_config` reads; a setting that is None is a comment."""
     parts = []
     for section, values in config.to_json().items():
         lines = [f"[{section}]"]
@@ -121,7 +121,7 @@ def _merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
-    """What a file says, and on which line each name is set."""
+    """Return the content of a file, and the line on which each name is set."""
     if not path.is_file():
         raise ConfigError(
             "there is no such file of settings",
@@ -141,7 +141,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
 
 
 def _lines(text: str) -> dict[str, int]:
-    """The line of each table and key of a document that can be parsed; the first one of a name counts."""
+    """Return the number of the line that first sets each table and key of a valid document."""
     found: dict[str, int] = {}
     table = ""
     for number, line in enumerate(text.splitlines(), start=1):
@@ -161,7 +161,7 @@ def _plain(name: str) -> str:
 
 
 def _place(path: str | Path | None, lines: Mapping[str, int], name: str) -> str:
-    """The file and the line of a setting, or of its section; the setting's name where there is no file."""
+    """Return the file and the line of a setting or its section; without a file, the setting's name."""
     if path is None:
         return name
     while name and name not in lines:
@@ -173,7 +173,7 @@ def _validated(
     settings: Mapping[str, Any], path: str | Path | None, lines: Mapping[str, int]
 ) -> RunConfig:
     try:
-        # JSON tells a list from a number and takes no date; strictly, "3" is no number.
+        # JSON distinguishes a list from a number and has no dates; in strict mode, "3" is no number.
         return _CONFIG.validate_json(json.dumps(settings), strict=True)
     except (TypeError, ValueError) as error:
         found = error.errors()[0] if isinstance(error, ValidationError) else None

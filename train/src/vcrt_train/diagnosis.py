@@ -1,4 +1,4 @@
-"""Say in ``vcrt doctor`` what training runs on: PyTorch, a GPU, and the embedded backbone."""
+"""Tell ``vcrt doctor`` what training runs on: PyTorch, a GPU, and the embedded backbone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vcrt.api.doctor import Finding
 
 
 def findings() -> Iterator[Finding]:
-    """The lines on PyTorch and on the backbone."""
+    """Give the findings on PyTorch and on the backbone."""
     yield from _devices()
     yield from _backbone()
 
@@ -42,7 +42,7 @@ def _devices() -> Iterator[Finding]:
     try:
         torch.cuda.init()  # type: ignore[no-untyped-call]
         said = "PyTorch does not say why"
-    # Whatever the driver and the library make of each other.
+    # A driver that does not fit the library can cause an error of any type.
     except Exception as error:
         said = str(error).strip().partition("\n")[0]
     yield Finding(
@@ -55,7 +55,7 @@ def _devices() -> Iterator[Finding]:
 
 
 def _has_card(driver: Path = Path("/proc/driver/nvidia/version")) -> bool:
-    """Whether there are signs of an NVIDIA card that nobody has hidden."""
+    """Return whether there are signs of an NVIDIA card, and the user has not hidden it."""
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     return not hidden and (driver.exists() or shutil.which("nvidia-smi") is not None)
 

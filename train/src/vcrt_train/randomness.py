@@ -8,5 +8,5 @@ from vcrt.randomness import derive_seed
 
 
 def generator(seed: int, *names: str | int) -> np.random.Generator:
-    """NumPy's generator (PCG64) for one named purpose; its numbers are those of :func:`vcrt.randomness.generator`."""
+    """Return NumPy's PCG64 generator for a named purpose; it draws the numbers of :func:`vcrt.randomness.generator`."""
     return np.random.Generator(np.random.PCG64(derive_seed(seed, *names)))

@@ -1,6 +1,6 @@
-"""Choose settings, plan, train, evaluate once, report, and ask what was trained.
+"""Choose settings, plan, train, evaluate once, and ask a trained policy.
 
-The signatures are those of commands: what needs PyTorch is imported when a function is called.
+Commands take their options from these signatures. A function imports what needs PyTorch when it is called.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ def search(
 ) -> Search:
     """Search for hyper-parameters on source items only, with equal effort for every method and fold.
 
-    A fold's trials train on a part of its source items and are scored on the rest; no file of the environment that it
-    holds out is opened for it. What was finished is kept in OUTPUT.trials until the search is whole; a search that
-    was interrupted goes on when it is given again.
+    A fold's trials train on a part of its source items and are scored on the rest; they open no file of the held-out
+    environment. The folder OUTPUT.trials holds finished trials until the search is whole; repeat an interrupted
+    command to continue from there.
 
     Example: vcrt search runs/data --output runs/search.json --methods canonical-grpo vcrt
 
     Args:
         dataset: A verified dataset.
-        output: The new file that `vcrt plan --search` takes.
-        methods: Any of the names that `vcrt methods` lists.
-        held_out: Environments to hold out in turn; all of the dataset's if none is given.
-        trials: Settings tried for each method and fold; the first are the library's defaults.
-        config: All settings of a run; the plan must have the same, but may have more updates.
-        seed: Seed of everything; the plan must have the same.
+        output: The new file, for `vcrt plan --search`.
+        methods: Methods, by the names that `vcrt methods` lists.
+        held_out: Environments to hold out in turn; by default all environments of the dataset.
+        trials: Number of settings tried for each method and fold; the first are the library's defaults.
+        config: All settings of a run; the plan must have the same settings, but may have more updates.
+        seed: Seed of everything; the plan must have the same seed.
 
     Raises:
         VcrtError: `output` exists, or the dataset was not verified.
@@ -65,7 +65,7 @@ def search(
 
     held_out = names_of(held_out)
     if not isinstance(dataset, Dataset):
-        # The environment of a single fold is nobody's source; with more folds, each is one of another's.
+        # The environment of a single fold is no source; with more folds, each environment is a source of another fold.
         dataset = open_dataset(dataset, without=held_out if len(held_out) == 1 else ())
     backbone = chosen_reference(config)
     return run_search(
@@ -97,29 +97,29 @@ def plan(
     jobs: int | None = None,
     progress: Progress = SILENT,
 ) -> Experiment:
-    """Freeze what will be run on a dataset, before anything is trained.
+    """Freeze the plan of an experiment on a dataset, before anything is trained.
 
     Example: vcrt plan runs/data --output runs/experiment --methods canonical-grpo vcrt no-anti
 
     Args:
         dataset: A verified dataset.
         output: The new experiment's directory.
-        methods: Any of the names that `vcrt methods` lists; by default those of the search, or canonical-grpo and vcrt.
-        held_out: Environments to hold out in turn; by default those of the search, or all of the dataset's.
+        methods: Methods, by the names that `vcrt methods` lists; by default the search's, or canonical-grpo and vcrt.
+        held_out: Environments to hold out in turn; by default the search's, or all environments of the dataset.
         runs: Independent runs of each method and fold.
         config: All settings of a run; in Python, :func:`vcrt_train.load_config` reads a file.
-        search: A file made by `vcrt search`: each method and fold gets the settings that it chose.
+        search: A file made by `vcrt search`; each method and fold gets the settings that the search chose.
         seed: Seed of everything.
-        also_test: Further verified datasets, such as of longer episodes: what a run holds out of them is scored too.
-        check_search: Run so many of the search's trials again, every other one among the chosen ones, and refuse a
-            search of which one comes out otherwise; without it the search is called unverified. Refused for a language
-            model on a GPU, where trials do not repeat bit for bit.
+        also_test: Further verified datasets, such as of longer episodes; runs are scored on what they hold out there.
+        check_search: Number of the search's trials to run again, about half of them chosen ones; refuse the search if
+            one has another result. Without this, the plan calls the search unverified. A search on a GPU cannot be
+            checked, because trials do not repeat bit for bit there.
 
     Returns:
-        The experiment; its ``plan.warnings`` say what makes a held-out environment less than held out.
+        The experiment; its ``plan.warnings`` say why a held-out environment may not be new to the model.
 
     Raises:
-        VcrtError: `output` exists, a dataset was not verified, or a trial comes out otherwise.
+        VcrtError: `output` exists, a dataset was not verified, or a repeated trial has another result.
     """
     from vcrt_train.protocol.experiment import create_experiment
     from vcrt_train.protocol.planning import frozen_plan
@@ -127,7 +127,7 @@ def plan(
 
     found = None if search is None else read_search(Path(search))
     if found is not None:
-        # The learning rate that a search started from, as that of a preset, is the same in the plan.
+        # A plan may state the learning rate from which the search started, such as that of a preset.
         started = config.value(LEARNING_RATE) == found.learning_rate
         require_not_given(config, [n for n in RANGES if n != LEARNING_RATE or not started])
     if check_search < 0 or (check_search and found is None):
@@ -166,16 +166,16 @@ def train(
     progress: Progress = SILENT,
     other_code: str | None = None,
 ) -> dict[str, str]:
-    """Train every planned run that is not finished: ``vcrt train``; returns the last checkpoints' digests by run.
+    """Train every planned run that is not finished, and return each run's last checkpoint's digest: ``vcrt train``.
 
-    A run that was interrupted goes on from its last checkpoint; ``resume`` says so too and changes nothing.
-    ``jobs`` runs at a time, each in a process of its own: by default as many as there are cores, or one on a GPU.
-    ``prompts_at_a_time`` and ``gradient_checkpointing``, each where it is given, take the place of the plan's settings
-    of memory; the result is the same but for rounding. In processes of `torchrun` or `accelerate launch`, all share
-    each update. ``other_code`` is the reason to train with other source code of vcrt than was planned, which every
-    report shows.
+    An interrupted run continues from its last checkpoint; ``resume`` changes nothing. ``jobs`` is the number of worker
+    processes, with one run each: by default the number of cores, or one on a GPU. ``prompts_at_a_time`` and
+    ``gradient_checkpointing`` override the plan's settings of memory; the result differs only by rounding. Processes of
+    `torchrun` or `accelerate launch` share each update. ``other_code`` is the reason to train with source code of vcrt
+    other than the plan's; every report shows it.
+
     Raises :class:`vcrt.errors.RunError` if dataset, backbone or code is not the planned one, and
-    :class:`vcrt.errors.OutOfMemory`, with what would need less.
+    :class:`vcrt.errors.OutOfMemory`, which says what needs less memory.
     """
     from vcrt_train.protocol import planned_training
     from vcrt_train.training.process_group import launched_group
@@ -214,10 +214,10 @@ def evaluate(
 
     Args:
         experiment: An experiment whose runs are all trained.
-        reopen_reason: Why it is opened again.
-        jobs: Worker processes; as many as there are cores by default, or one on a GPU.
-        prompts_at_a_time: Score so many prompts in one pass; fewer need less memory.
-        other_code: Why other source code of vcrt than was planned is to score; every later report shows it.
+        reopen_reason: Why the folds are opened again.
+        jobs: Worker processes; by default as many as there are cores, or one on a GPU.
+        prompts_at_a_time: Score this many prompts in one pass; fewer need less memory.
+        other_code: Why to score with source code of vcrt other than the plan's; every later report shows it.
 
     Raises:
         RunError: A run is not finished, or the folds were opened before and no reason is given.
@@ -242,11 +242,11 @@ def trained_policy(
     update: int | None = None,
     frozen: bool = False,
 ) -> Policy:
-    """The policy of a finished run, to be asked by :func:`decide`; ``frozen`` for the backbone as it was before.
+    """Return the policy of a finished run for :func:`decide`; with ``frozen``, the backbone as it was before training.
 
-    ``run`` is METHOD/HELD-OUT/SEED; without one it is the only run, or the only one of ``vcrt``. ``update`` chooses a
-    checkpoint; the last one by default. Nothing is recorded: asking about held-out episodes before :func:`evaluate`
-    makes its result less blind, and no report can show it. Raises :class:`vcrt.errors.RunError` and
+    ``run`` is METHOD/HELD-OUT/SEED; by default it is the only run, or the only one of ``vcrt``. ``update`` chooses a
+    checkpoint; the last one by default. Nothing is recorded: questions about held-out episodes before :func:`evaluate`
+    make its result less blind, and no report can show it. Raises :class:`vcrt.errors.RunError` and
     :class:`vcrt.errors.UnknownNameError`.
     """
     from vcrt_train.protocol.decision import chosen_run, frozen_policy, load_policy
@@ -272,9 +272,9 @@ def decide(
 ) -> Decision:
     """Ask a policy for an order of a record's operations, with its probability and the orbit mass: ``vcrt decide``.
 
-    ``record`` is ``{"operations": ["a", "b"], "relations": [["a", "b", "precedes"]]}``, or what ``vcrt show --json``
-    and ``vcrt lift lean --json`` print, of whose theorems ``theorem`` is one. Orders in the answer are places in
-    ``operations``. Raises :class:`vcrt.errors.MalformedInputError` for a record of another form.
+    ``record`` is ``{"operations": ["a", "b"], "relations": [["a", "b", "precedes"]]}``, or the output of ``vcrt show
+    --json`` or of ``vcrt lift lean --json``, from which ``theorem`` chooses a theorem. An order in the answer lists
+    indices into ``operations``. Raises :class:`vcrt.errors.MalformedInputError` for a record of another form.
     """
     from vcrt_train.protocol import decision
 
@@ -288,19 +288,19 @@ def decide(
 
 
 def names_of(given: Sequence[str] | str | None) -> tuple[str, ...]:
-    """A single name is a sequence of one, not of letters."""
+    """Return the names as a tuple; a string is one name."""
     return (given,) if isinstance(given, str) else tuple(given or ())
 
 
 def as_experiment(experiment: Experiment | str | Path) -> Experiment:
-    """The experiment, opened if it was not."""
+    """Return the experiment; open it if a path is given."""
     from vcrt_train.protocol.experiment import open_experiment
 
     return open_experiment(Path(experiment)) if isinstance(experiment, (str, Path)) else experiment
 
 
 def jobs_on_device(backbone: BackboneReference, jobs: int | None) -> int:
-    """As many worker processes as there are cores by default, but one where they would share a GPU."""
+    """Return the number of worker processes: by default the number of cores, or 1 if they would share a GPU."""
     from vcrt_train.policy.backbone import device_of
 
     return num_jobs(1 if jobs is None and device_of(backbone) != "cpu" else jobs)

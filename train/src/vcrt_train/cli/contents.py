@@ -1,4 +1,4 @@
-"""List the commands that this package adds to ``vcrt``, with one line on each."""
+"""List the commands that this package adds to ``vcrt``, with one line about each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run the command decide: ask a policy for an order of the operations in a record, and say how sure it is."""
+"""Run the command decide: ask a policy for an order of the operations in a record, and print its probability."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def decide(
 ) -> None:
     """Ask a trained policy in which order to take operations, given the relations between them.
 
-    Says the greedy order, its exact probability, and the orbit mass: that of all orders which keep every required
-    pair, estimated with a standard error where they are too many to score. A record is JSON: {"operations":
+    Prints the greedy order, its exact probability, and the orbit mass: the probability of all orders that keep every
+    required pair, estimated with a standard error if they are too many to score. A record is JSON: {"operations":
     ["a", "b"], "relations": [["a", "b", "precedes"]]}, of 2 to 64 operations, with kinds commutes, precedes and
-    conflicts (the first stands before the second), or what `vcrt show EPISODE --json` or `vcrt lift lean --json`
-    prints. Nothing is written, and the dataset need not be there.
+    conflicts (the first stands before the second), or the output of `vcrt show EPISODE --json` or `vcrt lift lean
+    --json`. Nothing is written, and the dataset is not needed.
 
     Example: vcrt decide runs/experiment record.json --run vcrt/clrs/0
 
@@ -50,7 +50,7 @@ def decide(
         experiment: An experiment with finished runs.
         record: The file of a record, or - for the standard input.
         frozen: Ask the backbone alone, as it was before training.
-        theorem: The theorem to take, where `vcrt lift lean` found several.
+        theorem: The theorem to take, if `vcrt lift lean` found several.
         seed: Seed of the pointers that stand for the operations.
         json: Print the answer for machines.
     """
@@ -58,7 +58,7 @@ def decide(
     from vcrt_train.protocol.relation_records import read_relation_record
 
     opened = vcrt_train.open_experiment(experiment)
-    # What costs least is refused first.
+    # The cheapest check comes first.
     if not frozen:
         chosen_run(opened.plan, run)
     where = "(standard input)" if record == STDIN else record
@@ -75,7 +75,7 @@ def decide(
 def decision_document(
     policy: Policy, asked: RelationRecord, decision: Decision, plan_hash: str, seed: int
 ) -> dict[str, Json]:
-    """The answer for machines; probabilities are between 0 and 1, orders are names of operations."""
+    """Return the answer for machines; probabilities are between 0 and 1, orders are names of operations."""
     return {
         "format": FORMAT,
         "policy": {
@@ -106,7 +106,7 @@ def decision_document(
 
 
 def decision_lines(policy: Policy, asked: RelationRecord, decision: Decision) -> list[str]:
-    """The answer for people, one thing a line."""
+    """Return the lines of the answer for people."""
     greedy, error, mass = decision.greedy, decision.standard_error, _chance(decision.orbit_mass)
     lines = ["order       none: the most probable answer is no order of these operations"]
     if greedy is not None:
@@ -163,7 +163,7 @@ def _kept(answer: Answered) -> str:
 
 
 def _chance(probability: float) -> str:
-    """Four decimals, or two digits of what is smaller."""
+    """Write a probability with four decimals, or with two digits if it is below 0.0001."""
     small = 0 < probability < 0.0001
     return f"{probability:.1e}" if small else f"{probability:.4f}"
 

@@ -1,4 +1,4 @@
-"""Print what is there before training: methods, what a search chose, and a plan."""
+"""Print methods, the settings that a search chose, and plans, and add options of settings to commands."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PrintConfig = Annotated[
     bool,
     tyro.conf.arg(help="Print all settings as a file for --config, and do nothing."),
 ]
-#: What every command that takes settings takes as well: the type of each option, and its default.
+#: Further options of every command that takes settings: the type of each option, and its default.
 CONFIG_OPTIONS = {
     "config_file": (ConfigFile, None),
     "named_settings": (SettingsName, None),
@@ -50,7 +50,7 @@ CONFIG_OPTIONS = {
 
 
 def print_found(found: Search, *, dataset: Path, output: Path, config: RunConfig) -> None:
-    """Print what a search chose, and what to do next."""
+    """Print the settings that a search chose, and what to do next."""
     console = plain_console()
     print_search(console, found)
     same = "" if config == DEFAULTS else ", with the settings of this search"
@@ -58,7 +58,7 @@ def print_found(found: Search, *, dataset: Path, output: Path, config: RunConfig
 
 
 def print_plan(experiment: Experiment, *, dataset: Path, json: bool = False) -> None:
-    """Print what will be run.
+    """Print the planned runs.
 
     Args:
         json: Print the plan's hash, the names of its runs and its warnings for machines.
@@ -99,7 +99,7 @@ def print_plan(experiment: Experiment, *, dataset: Path, json: bool = False) -> 
 
 
 def print_search(console: Console, search: Search) -> None:
-    """The settings that were chosen, and how they fared on source items."""
+    """Print the chosen settings, and their results on source items."""
     from vcrt_train.protocol.search import RANGES
 
     methods = vcrt_train.methods()
@@ -140,7 +140,7 @@ def print_methods(methods: Mapping[str, Method], *, json: bool = False) -> None:
 
 
 def with_config(command: Callable[..., None], arguments: Sequence[str]) -> Callable[..., None]:
-    """The command, with --config and --settings, which stand below single settings, and --print-config."""
+    """Add --config and --settings, which options of single settings override, and --print-config to a command."""
     path, named = last_given(arguments, "--config"), last_given(arguments, "--settings")
     base = load_config(path, settings=named)
 

@@ -1,4 +1,4 @@
-"""Run the command report, and print what else was made: demos, pages of episodes, exports."""
+"""Run the command report, and print the results of demos, pages of episodes and exports."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def report(
 
     Args:
         experiment: An evaluated experiment.
-        output: A new folder to write to; `report` in the experiment by default, where it replaces an earlier one.
+        output: A new folder to write to; by default `report` in the experiment, where it replaces an earlier report.
         table: Print this one table and write nothing; the names are those of the report's CSV files.
         form: How `--table` is printed.
     """
@@ -51,7 +51,7 @@ def report(
 
 
 def print_explored(contents: ExplorerContents, *, output: Path) -> None:
-    """Print what is on a page of episodes."""
+    """Print a summary of a page of episodes."""
     console = plain_console()
     shown = f"{len(contents.episodes):,} of {counted(contents.num_in_dataset, 'episode')}"
     scored = f", probabilities of {counted(len(contents.runs), 'run')}" if contents.runs else ""
@@ -60,7 +60,7 @@ def print_explored(contents: ExplorerContents, *, output: Path) -> None:
 
 
 def print_report(report: Report) -> None:
-    """Print the result of a report that was written, and where the rest is."""
+    """Print the main results of a written report, and where the rest is."""
     from vcrt_train.report.page import REPORT_FILE
     from vcrt_train.report.summary import summary
     from vcrt_train.report.table import to_rich
@@ -102,7 +102,7 @@ def _print_one_table(experiment: Path, name: str, form: str) -> None:
 
 
 def print_demo(made: Demo) -> None:
-    """Print the result of a demo, and what to try next."""
+    """Print the results of a demo, and what to try next."""
     console = plain_console()
     print_counts(console, made.dataset.manifest)
     print_report(made.report)
@@ -125,13 +125,13 @@ def print_demo(made: Demo) -> None:
 
 
 def _command() -> str:
-    """How to call this very command from the shell: by its name only if the shell finds it."""
+    """Return how the shell calls this command: by its name if the shell finds it, otherwise by its path."""
     called = Path(sys.argv[0])
     return called.name if shutil.which(called.name) else str(called)
 
 
 def print_exported(exported: Exported, *, output: Path) -> None:
-    """Print how many records were written, and how they are loaded."""
+    """Print how many records were written, and how to load them."""
     say(
         plain_console(),
         f"{counted(exported.num_records, 'record')}  {output}",
@@ -141,7 +141,7 @@ def print_exported(exported: Exported, *, output: Path) -> None:
 
 
 def print_model(made: ExportedModel, *, output: Path) -> None:
-    """Print which run's model was written, and how it is loaded."""
+    """Print which run's model was written, and how to load it."""
     how = f'AutoModelForCausalLM.from_pretrained("{made.base if made.is_adapter else output}")'
     if made.is_adapter:
         how = f'peft.PeftModel.from_pretrained({how}, "{output}")'

@@ -21,8 +21,8 @@ from vcrt.processes import num_jobs
 if TYPE_CHECKING:
     from vcrt_train.protocol.scores import Scores
 
-#: Seconds that a process waits with an unforeseen error. That may be a connection that another process's end has cut:
-#: then torchrun ends this one before it says so.
+#: Seconds that a process waits before it reports an unforeseen error. If the end of another process cut its connection,
+#: torchrun ends this process before it reports that.
 _PATIENCE_S = 2.0
 
 
@@ -38,25 +38,25 @@ def train(
 ) -> None:
     """Train every run of a plan; a run opens no file of the environment that it holds out.
 
-    `torchrun --standalone --nproc-per-node 4 -m vcrt train EXPERIMENT` has four processes share the prompts of each
-    update, one run after another; usually one process a GPU. `accelerate launch` starts them as well.
+    With `torchrun --standalone --nproc-per-node 4 -m vcrt train EXPERIMENT`, four processes share the prompts of each
+    update, one run after another; usually there is one process for each GPU. `accelerate launch` can start them too.
 
-    Runs that were interrupted go on, to the same result as without it; finished ones are left as they are.
+    Interrupted runs continue, with the same result as without the interruption; finished runs are left as they are.
 
     Example: vcrt train runs/experiment
 
     Args:
         experiment: A directory made by `vcrt plan`.
-        resume: Changes nothing: interrupted runs go on in any case.
+        resume: Changes nothing: interrupted runs continue in any case.
         jobs: Worker processes, one run each; by default as many as there are cores, or one on a GPU.
-        sharded: Each of the processes of `torchrun` holds a part of the model (FSDP2) in place of the whole.
-        prompts_at_a_time: Score at most so many prompts at a time, which needs less memory; same result but for
-            rounding.
-        gradient_checkpointing: Compute activations twice instead of keeping them, which needs less memory; same result
-            but for rounding.
-        trackers: Trackers that are told of every update: tensorboard, trackio and wandb write below
-            EXPERIMENT/tracking and need no network; other trackers of accelerate are taken by name too.
-        other_code: Why other source code of vcrt than was planned is to train; every later report shows it.
+        sharded: Each process of `torchrun` holds a part of the model (FSDP2) instead of the whole.
+        prompts_at_a_time: Score at most this many prompts at a time, which needs less memory; the result differs only
+            by rounding.
+        gradient_checkpointing: Compute activations twice instead of keeping them, which needs less memory; the result
+            differs only by rounding.
+        trackers: Trackers that record every update: tensorboard, trackio and wandb write below EXPERIMENT/tracking and
+            need no network; other trackers of accelerate work by name too.
+        other_code: Why to train with source code of vcrt other than the plan's; every later report shows it.
     """
     from vcrt_train.protocol.source_validation import (
         RULE,
@@ -96,9 +96,9 @@ def train(
 
 
 def not_launching(command: Callable[..., None], arguments: Sequence[str]) -> Callable[..., None]:
-    """The command ``train`` as it is.
+    """Return the command ``train`` unchanged.
 
-    Raises :class:`RunError`, with the command of torchrun, if a training is to start processes that share it.
+    Raises :class:`RunError`, with the command of torchrun, if the options ask for processes that share a training.
     """
     number = last_given(arguments, "--num-processes")
     if number is None:
@@ -117,7 +117,7 @@ def not_launching(command: Callable[..., None], arguments: Sequence[str]) -> Cal
 
 
 def _train_shared(*arguments: Any, **options: Any) -> Mapping[str, str]:
-    """Train as one of several processes: torchrun says at its end which of them failed first, and with what."""
+    """Train as one of several processes, and record an error for torchrun, which reports the first one at its end."""
     from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
     try:
@@ -132,7 +132,7 @@ def _train_shared(*arguments: Any, **options: Any) -> Mapping[str, str]:
 def requiring_a_reason(
     command: Callable[..., None], arguments: Sequence[str]
 ) -> Callable[..., None]:
-    """The command ``evaluate``, which opens again only where it is said why; raises :class:`RunError` otherwise."""
+    """Make ``evaluate`` accept --reopen and --reason only together; raises :class:`RunError` otherwise."""
 
     @wraps(command)
     def run(**options: Any) -> None:
@@ -148,9 +148,9 @@ def requiring_a_reason(
 
 
 def print_evaluated(_: Scores, *, experiment: Path, reopen: bool = False) -> None:
-    """Say what comes next.
+    """Print the next command.
 
     Args:
-        reopen: Open again what was opened and scored before; every later report says so.
+        reopen: Open again folds that were scored before; every later report says so.
     """
     say(plain_console(), f"next: vcrt report {experiment}")
