@@ -1,1 +1,1 @@
-"""Freeze a plan, keep the ledger, evaluate once, and compute the statistics."""
+"""Freeze a plan, write the ledger, evaluate once, and compute the statistics."""

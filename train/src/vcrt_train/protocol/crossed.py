@@ -1,17 +1,17 @@
 """Compute an interval of a mean over runs and items that holds for new runs and new items, from two runs on.
 
-Every run is scored on the same items, so runs and items are crossed random effects: a score is mean + run + item + what
-the two make together. The components of the mean's variance are estimated by the analysis of variance (method of
-moments); items of one source (a theory, a run of an algorithm) are one cluster, and folds are strata of equal weight. A
-seed gives one run on every fold, so it is the seeds' means over folds that are compared: what a seed shares between
-folds is then counted.
+Every run is scored on the same items, so runs and items are crossed random effects: a score is mean + run + item +
+interaction of both. An analysis of variance (method of moments) estimates the components of the mean's variance; items
+of one source (a theory, a run of an algorithm) are one cluster, and folds are strata of equal weight. A seed gives one
+run on every fold, so the interval uses the seeds' means over folds, which includes the effect that a seed has on all
+folds.
 
-With two or three runs a Satterthwaite approximation of the degrees of freedom holds too seldom (87 to 92%), because
-the component of the runs is small by chance as often as it is large. So each component has its own t quantile, which is
+With two or three runs, the interval of a Satterthwaite approximation holds too seldom (87 to 92%), because the
+component of the runs is small by chance as often as it is large. So each component has its own t quantile, which is
 conservative for independent normal components: Banerjee, "Approximate confidence interval for linear functions of means
 of k populations when the population variances are not equal", Sankhya 22 (1960). Variance components: Searle, Casella
-and McCulloch, "Variance Components" (1992); of crossed bootstraps, which are too narrow: Owen, "The pigeonhole
-bootstrap", Annals of Applied Statistics 1 (2007).
+and McCulloch, "Variance Components" (1992). Crossed bootstraps, which are too narrow: Owen, "The pigeonhole bootstrap",
+Annals of Applied Statistics 1 (2007).
 
 Not covered: folds as a sample of folds, and runs that share more than their seed.
 """
@@ -41,9 +41,9 @@ Sources = npt.NDArray[Any] | Sequence[Any]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoldComponents:
-    """What one fold's mean varies with, each as a variance of the mean over all items.
+    """The components of one fold's variance, each as a variance of the mean over all items.
 
-    ``error`` is that of a single run's mean by items and runs together; 0 for a single run, whose ``items`` hold it.
+    ``error`` is the variance of a single run's mean from the interaction; with one run it is 0, and part of ``items``.
     """
 
     run_means: FloatArray
@@ -51,11 +51,11 @@ class FoldComponents:
     items_df: float
     error: float
     num_clusters: float
-    """How many sources of equal size would tell as much (Kish)."""
+    """The effective number of sources: that of sources of equal size with the same information (Kish)."""
 
 
 def fold_components(scores: npt.ArrayLike, sources: Sources | None, name: str) -> FoldComponents:
-    """The components of ``scores [runs, items]`` with the source of each item; without ``sources`` each is its own.
+    """Estimate the components of ``scores [runs, items]``; ``sources`` gives each item's source, by default its own.
 
     A single source cannot show how sources differ: its items then count as independent, and the interval is about items
     of this source.
@@ -110,19 +110,19 @@ def crossed_interval(
     shared_items: bool = False,
     reach: float | None = None,
 ) -> Interval:
-    """The macro mean of ``scores_by_fold`` (``[runs, items]`` each) with its interval over runs and items.
+    """Return the macro mean of ``scores_by_fold`` (``[runs, items]`` each) with its interval over runs and items.
 
     ``sources`` has the source of each item by fold. ``seeds`` names the rows of each fold, by default their numbers: if
-    all folds have the same seeds, a seed's runs are taken together, otherwise the folds' deviations are added as if
-    they always went together. ``within`` are the least and the greatest score that there can be. With a single run on a
-    fold, the interval is over items, for exactly these runs, and says so (``over_runs``); ``same_runs`` says that runs
-    cannot differ, as those of a frozen model; ``shared_items`` that folds may have items in common, as the source items
-    of several folds have: what items add is then taken to go together.
+    all folds have the same seeds, the runs of a seed are averaged; otherwise the folds' deviations are added as if they
+    were fully correlated. ``within`` holds the least and the greatest possible score. With a single run on a fold, the
+    interval is over items, for exactly these runs, and ``over_runs`` is false. ``same_runs`` says that runs cannot
+    differ, such as those of a frozen model. ``shared_items`` says that folds may have items in common, such as the
+    source items of several folds; the items' deviations are then added as if they were fully correlated.
 
-    Scores that are whole numbers (passes, and their differences) never give less than the exact bound on the share of
-    items of a kind that none of the items was, 1 - (tail)^(1/items), times ``reach``: how far an item's score can lie
-    from its fold's mean. By default that is the distance to the farther end of ``within``, if both are finite, and at
-    least 1: 2 for differences that are all 1, 1 for passes. Other scores have this only where ``reach`` is given.
+    Scores that are whole numbers (passes, and their differences) have a least half-width: the exact bound on the share
+    of a kind of items that does not occur here, 1 - (tail)^(1/items), times ``reach``, the greatest distance of an
+    item's score from its fold's mean. By default, this is the distance to the farther end of ``within``, if both ends
+    are finite, and at least 1: 2 for differences that are all 1, 1 for passes. Other scores need a given ``reach``.
     """
     tail = (1.0 - checked_level(level)) / 2.0
     if not scores_by_fold:
@@ -144,7 +144,7 @@ def crossed_interval(
     these_runs = of_items(
         {fold: one.items + one.error / one.run_means.size for fold, one in folds.items()}
     )
-    # Two runs are alike now and then: their answers to the items alone vary as much as for exactly these runs.
+    # Two runs can be equal by chance, so the interval is at least as wide as that for exactly these runs.
     squared = these_runs
     if num_runs > 1:
         run_means = {fold: one.run_means for fold, one in folds.items()}
@@ -165,11 +165,11 @@ def runs_interval(
     level: float = 0.95,
     within: tuple[float, float] = (-1.0, 1.0),
 ) -> Interval:
-    """The macro mean of what each run has one number of (``[runs]`` by fold), with its interval for new runs.
+    """Return the macro mean of one number for each run (``[runs]`` by fold), with its interval for new runs.
 
-    Arguments are those of :func:`crossed_interval`. A single run on a fold says nothing of others: the interval is
-    ``within`` then, and not ``over_runs``. Numbers that are all whole are bounded from below as scores are there, by
-    the share of runs of a kind that none of them was.
+    Arguments are those of :func:`crossed_interval`. A single run on a fold says nothing about others: the interval is
+    then ``within``, and ``over_runs`` is false. Numbers that are all whole have a least half-width as there, from the
+    bound on the share of a kind of runs that does not occur here.
     """
     tail = (1.0 - checked_level(level)) / 2.0
     if not means_by_fold:
@@ -191,7 +191,7 @@ def runs_interval(
 def _around(
     means: Mapping[str, float], half: float, within: tuple[float, float], *, over_runs: bool
 ) -> Interval:
-    """The interval of a half-width around the macro mean, cut to what is possible."""
+    """Return the interval of a half-width around the macro mean, cut to the possible scores."""
     estimate = macro(means)
     return Interval(
         estimate=estimate,
@@ -206,7 +206,7 @@ def _half_over_runs(
     seeds: Mapping[str, Sequence[int]] | None,
     probability: float,
 ) -> float:
-    """The half-width that comes from runs, and from their answers to the items."""
+    """Return the half-width that comes from runs, and from the interaction of runs and items."""
     share = 1.0 / len(run_means)
     rows = {
         fold: list(range(means.size)) if seeds is None else list(seeds[fold])
@@ -229,7 +229,7 @@ def _reach(
     means: Mapping[str, float],
     within: tuple[float, float],
 ) -> float:
-    """How far from its fold's mean an unseen score can lie, at least 1, if all are whole and have bounds; else 0."""
+    """Return how far from its fold's mean a score can lie, at least 1; return 0 if scores are unbounded or not whole."""
     far = max(1.0, *(max(mean - within[0], within[1] - mean) for mean in means.values()))
     values = [np.asarray(scores_by_fold[fold], dtype=np.float64) for fold in means]
     are_whole = all((one == np.round(one)).all() for one in values)

@@ -1,10 +1,10 @@
-"""Ask a trained policy about one relation record: its greedy order, and how probable that and legal orders are.
+"""Ask a trained policy about one relation record: its greedy order, and the probability of this and of legal orders.
 
-All orders of up to six operations are scored. Beyond, through pointers, the greedy order is exact, and so is that
-order's probability; the mass on the legal orders is exact where all legal prefixes fit
+All orders of up to six operations are scored. For more operations, through pointers, the greedy order and its
+probability are exact; the mass on the legal orders is exact if all legal prefixes fit
 (:mod:`vcrt_train.training.legal_trees`), and otherwise an unbiased estimate with a standard error. The policy is a
 finished run of an experiment at one of its checkpoints, or the frozen backbone alone. No dataset is opened and nothing
-is written. Not covered: reading a record (:mod:`vcrt_train.protocol.relation_records`).
+is written. Not covered: how a record is read (:mod:`vcrt_train.protocol.relation_records`).
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ from vcrt_train.training.legal_trees import fits
 from vcrt_train.training.methods import Method, method
 from vcrt_train.training.orbit_masses import read_masses
 
-#: Masked paths of an estimate: it is made once, for one record. Fewer where paths are long.
+#: Number of masked paths of an estimate, and of one with long paths. An estimate is made once, for one record.
 NUM_PATHS = 256
 _NUM_LONG_PATHS = 64
-#: Choices of the paths that are drawn and scored together: a bound on memory, whatever the record.
+#: Choices of the paths that are drawn and scored together, which bounds the memory for every record.
 _AT_ONCE = 1_024
-#: The run that is asked where there are several: the only one of this method, if there is only one.
+#: If there are several runs, the only run of this method is asked.
 DEFAULT_METHOD = "vcrt"
 _CHECKING = "self-check of the model's scores against naive ones"
-#: Random orders of a larger record whose choices are compared with naive scores, and of one too large to list all.
+#: How many random orders of a record are checked against naive scores, and of one with too many orders to list.
 _CHECKED, _LONG_CHECKED = 8, 2
-#: The most probable orders but the greedy one that are given.
+#: How many of the most probable orders are given besides the greedy one.
 _ALTERNATIVES = 3
 
 
@@ -65,7 +65,7 @@ _ALTERNATIVES = 3
 class ManyScores:
     """The greedy order of slots, its log-probability, and the mass of the legal orders.
 
-    ``standard_error`` is that of independent paths, which systematic ones have less of; None where the mass is exact.
+    ``standard_error`` is that of independent paths; systematic paths vary less. It is None if the mass is exact.
     """
 
     greedy: Order
@@ -78,7 +78,7 @@ class ManyScores:
 def read_many(
     model: CausalModel, prompt: Prompt, order: PartialOrder, *, backend: Backend, seed: int
 ) -> ManyScores:
-    """Ask ``model``, whose scores were compared with naive ones, about a record whose legal orders extend ``order``.
+    """Ask ``model`` about a record whose legal orders extend ``order``; its scores must have passed the self-check.
 
     ``seed`` draws the paths of an estimate.
     """
@@ -100,7 +100,7 @@ def read_many(
 def _mass(
     model: CausalModel, prompt: Prompt, order: PartialOrder, *, backend: Backend, seed: int
 ) -> tuple[float, float | None]:
-    """The mass of the legal orders, and its standard error if it is the mean of several estimates."""
+    """Return the mass of the legal orders, and its standard error if the mass is an estimate."""
     config, num_operations = EstimatorConfig(), order.num_operations
     exact = fits([order], config.max_legal_prefixes)
     wanted = NUM_PATHS if num_operations <= MAX_MANY_PATHS else _NUM_LONG_PATHS
@@ -121,7 +121,7 @@ def _mass(
     masses = [float(part.log_inside[0].double().exp()) for part in parts]
     if exact:
         return masses[0], None
-    # Of the logarithm, by the delta method: times the mass it is the mass's.
+    # The standard error is that of the logarithm (delta method); times the mass, it is that of the mass.
     errors = [
         mass * float(part.standard_error[0]) for mass, part in zip(masses, parts, strict=True)
     ]
@@ -130,7 +130,7 @@ def _mass(
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """A policy with its name: the run, update and checkpoint digest, all ``None`` for the frozen backbone."""
+    """A policy with its run, update and checkpoint digest, which are ``None`` for the frozen backbone."""
 
     backbone: Backbone
     model: CausalModel
@@ -143,7 +143,7 @@ class Policy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answered:
-    """An order by the operations' places, its probability, and whether it keeps every required pair."""
+    """An order of indices of operations, its probability, and whether it keeps every required pair."""
 
     order: Order
     probability: float
@@ -152,12 +152,12 @@ class Answered:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-    """What a policy answers to a record.
+    """The answer of a policy to a record.
 
-    ``greedy`` is ``None`` if it is no order, which only the token interface allows, as it does a ``malformed``
-    probability. ``orbit_mass`` is the total probability of the ``num_legal`` orders that keep every required pair, with
-    a ``standard_error`` that is ``None`` where the mass is exact. ``num_legal`` is ``None`` if they are too many to
-    count, and there are no ``alternatives`` beyond ``MAX_LISTED`` operations.
+    Only the token interface has a ``malformed`` probability, and a ``greedy`` that is ``None`` if the greedy answer is
+    no order. ``orbit_mass`` is the total probability of the ``num_legal`` orders that keep every required pair, with a
+    ``standard_error`` that is ``None`` if the mass is exact. ``num_legal`` is ``None`` if there are too many orders to
+    count. Above ``MAX_LISTED`` operations, there are no ``alternatives``.
     """
 
     greedy: Answered | None
@@ -166,15 +166,15 @@ class Decision:
     num_orders: int
     malformed: float | None
     alternatives: tuple[Answered, ...]
-    """The most probable orders but the greedy one, the best first."""
+    """The most probable orders besides the greedy one, the best first."""
     standard_error: float | None = None
 
 
 def chosen_run(plan: Plan, name: str | None) -> PlannedRun:
-    """The planned run of that name; without one, the only run, or the only one of ``DEFAULT_METHOD``.
+    """Return the planned run of that name; without a name, the only run, or the only one of ``DEFAULT_METHOD``.
 
-    Raises :class:`UnknownNameError` for a name that is not planned, and :class:`RunError` with the names if there are
-    several to choose from.
+    Raises :class:`UnknownNameError` for a name that is not planned, and :class:`RunError`, with the names of all runs,
+    if there is no such only run.
     """
     runs = {run.name: run for run in plan.runs}
     if name is not None:
@@ -195,10 +195,10 @@ def chosen_run(plan: Plan, name: str | None) -> PlannedRun:
 
 
 def load_policy(experiment: Experiment, run: PlannedRun, *, update: int | None = None) -> Policy:
-    """The policy of a finished run after ``update``, by default the last one.
+    """Load the policy of a finished run after ``update``, by default the last one.
 
     Only that checkpoint's head and weights are read. Raises :class:`RunError` if the run is not finished, if one of
-    those two files was altered, or if it has no checkpoint of that update, and as :func:`planned_backbone`.
+    those two files was changed, or if it has no checkpoint of that update, and as :func:`planned_backbone`.
     """
     digests = recorded_checkpoints(experiment, run)
     kept = max(digests) if update is None else update
@@ -214,9 +214,9 @@ def load_policy(experiment: Experiment, run: PlannedRun, *, update: int | None =
 
 
 def policies_over_training(experiment: Experiment, run: PlannedRun) -> Iterator[Policy]:
-    """The frozen backbone as the run asks it, and then the run after each of its kept updates.
+    """Yield the frozen backbone with the run's method, and then the run after each of its kept updates.
 
-    One model is loaded and changed in place, so each policy is to be asked before the next is taken. Raises as
+    One model is loaded and changed in place, so ask each policy before you take the next. Raises as
     :func:`load_policy`.
     """
     frozen = frozen_policy(experiment, run)
@@ -234,13 +234,13 @@ def _trained(
 
 
 def frozen_policy(experiment: Experiment, run: PlannedRun | None = None) -> Policy:
-    """The backbone alone, asked as the run's method asks it; by default through pointers on sorted records."""
+    """Load the backbone alone, with the run's method; by default with pointers on sorted records."""
     plan = experiment.plan
     backbone = planned_backbone(plan, device=device_of(plan.backbone))
     return Policy(
         backbone=backbone,
         model=backbone.model,
-        # The plan's own definition, which its hash covers, whatever the method has become since.
+        # The definition in the plan, which the plan's hash covers; the method may have changed since.
         method=method(FROZEN_AS) if run is None else Method(**plan.definitions[run.method]),
         backend=plan.config.model.scoring,
         run=None,
@@ -251,11 +251,11 @@ def frozen_policy(experiment: Experiment, run: PlannedRun | None = None) -> Poli
 
 @torch.no_grad()
 def decide(policy: Policy, asked: RelationRecord, *, seed: int = 0) -> Decision:
-    """Ask a policy; ``seed`` draws the record's pointers and what its serialisation leaves to chance.
+    """Ask a policy about a record; ``seed`` draws the record's pointers and its shuffled serialisation.
 
-    The model's scores are compared with naive ones first; raises :class:`vcrt.errors.BackboneError` if they differ or
-    if the record is too long for the model, :class:`vcrt.errors.TooLargeError` if a policy that answers as tokens is
-    asked about more than ``MAX_LISTED`` operations.
+    First, the model's scores are compared with naive ones. Raises :class:`vcrt.errors.BackboneError` if they differ or
+    if the record is too long for the model, and :class:`vcrt.errors.TooLargeError` if a policy that answers in tokens
+    is asked about more than ``MAX_LISTED`` operations.
     """
     shown = with_pointers(asked, seed, policy.backbone.num_pointers)
     prompt = _prompt(policy, shown.record, seed)
@@ -336,7 +336,7 @@ def _prompt(policy: Policy, record: PolicyRecord, seed: int) -> Prompt:
 
 
 def _first_slots(record: PolicyRecord, count: int) -> PolicyRecord:
-    """The record of the first ``count`` slots alone."""
+    """Return the record of only the first ``count`` slots."""
     return PolicyRecord(
         record_id=record.record_id,
         pointers=record.pointers[:count],
@@ -347,7 +347,7 @@ def _first_slots(record: PolicyRecord, count: int) -> PolicyRecord:
 
 @contextmanager
 def one_thread(model: CausalModel) -> Iterator[None]:
-    """One thread for a small model, whose last bits are then the same on every call; restores the number."""
+    """Use one thread for a small model, so that its last bits are the same on every call; restore the number after."""
     before = torch.get_num_threads()
     is_small = sum(parameter.numel() for parameter in model.parameters()) < 10**7
     torch.set_num_threads(1 if is_small else before)

@@ -1,9 +1,9 @@
-"""Evaluate, once: after every planned run is at its last update, the held-out folds are opened and scored.
+"""Evaluate once: open and score the held-out folds after every planned run is at its last update.
 
-Each item gets one greedy order and one native verdict, those of the plan's further test sets after the last update.
-The opening is recorded in the experiment's ledger and in one beside each dataset before any evidence is read or
-anything is scored for a result. Before it, the backbone's self-check reads records as the policy sees them, so that a
-model which cannot be scored here spends no opening. A second opening needs a reason, which every later report shows.
+Each item gets one greedy order and one native verdict; items of the plan's further test sets only after the last
+update. The opening is recorded in the experiment's ledger and in one beside each dataset before any evidence is read or
+any result is scored. Before the opening, the backbone's self-check reads records as the policy sees them, so that a
+model that cannot be scored here spends no opening. A second opening needs a reason, which every later report shows.
 """
 
 from __future__ import annotations
@@ -62,26 +62,26 @@ from vcrt_train.training.items import EncodedItem, encode_items
 from vcrt_train.training.methods import Method, method
 
 Result = TypeVar("Result")
-#: How many of the first records the self-check scores.
+#: The number of first records that the self-check scores.
 _FIRST = 2
 
 
 @dataclass(frozen=True, slots=True)
 class _ScoreJob:
-    """One run to score, or the frozen backbone as ``method`` sees the records."""
+    """One run to score, or the frozen backbone with the view of ``method`` if ``run`` is None."""
 
     path: Path
     held_out: str
     method: str
     run: PlannedRun | None
     prompts_at_a_time: int = EVALUATED_AT_A_TIME
-    #: The hashes of the source code of the process that hands the job out, by package.
+    #: The hashes of the source code of the process that makes the job, by package.
     code: dict[str, str] = field(kw_only=True, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
 class _Scored:
-    """What a job found: by update, and at the last one by further test set."""
+    """The passes of a job by update, and those after the last update by further test set."""
 
     by_update: dict[int, FoldPasses]
     also_test: dict[str, str]
@@ -96,11 +96,11 @@ def evaluate(
     progress: Progress = SILENT,
     other_code: str | None = None,
 ) -> Scores:
-    """Open the held-out folds and score every run and the frozen backbone; an interrupted evaluation goes on.
+    """Open the held-out folds and score every run and the frozen backbone; an interrupted evaluation continues.
 
-    Raises :class:`RunError` if a planned run is not finished, if the folds were opened and scored before or the source
-    code is not the planned one, without the reason ``reopen_reason`` or ``other_code``, which the ledger keeps, and
-    :class:`vcrt.errors.OutOfMemory` where fewer ``prompts_at_a_time`` would help.
+    Raises :class:`RunError` if a planned run is not finished, if the folds were opened and scored before and there is
+    no ``reopen_reason``, or if the source code is not the planned one and there is no ``other_code`` (the ledger keeps
+    both reasons). Raises :class:`vcrt.errors.OutOfMemory`, which tells how to score with less memory.
     """
     if prompts_at_a_time < 1:
         raise RunError(
@@ -145,7 +145,7 @@ def _score_all(
     jobs: int,
     progress: Progress,
 ) -> Scores:
-    """The scores of all jobs; says of each what share passes, and warns of runs that are at chance."""
+    """Return the scores of all jobs; tell each one's share of passes, and warn of runs that are at chance."""
     scores = Scores(
         frozen={},
         runs={},
@@ -176,13 +176,13 @@ def _score_all(
 def _heard(
     function: Callable[[_ScoreJob], Result], work: Sequence[_ScoreJob], jobs: int
 ) -> Iterator[Result]:
-    """What the function gives for each job, in worker processes whose log is heard here."""
+    """Yield the function's result for each job, from worker processes whose messages are passed on here."""
     with heard(function) as one:
         yield from in_fresh_processes(one, work, jobs=jobs, error=RunError, on_wait=one.again)
 
 
 def _tell(name: str, passes: FoldPasses, chance: float | None) -> None:
-    """Say what share of items passes, and if that is chance."""
+    """Tell the share of items that pass, and whether this is chance."""
     shares = {"held-out items": passes.held_out, "source items": passes.retention}
     texts = [
         standing(f"{what} that pass", text.count("1") / len(text), len(text), chance)
@@ -208,9 +208,9 @@ def _warn_of_chance(
 
 
 def _check_before_opening(plan: Plan, checks: Sequence[_ScoreJob]) -> None:
-    """A model that cannot be loaded or scored here is to spend no opening."""
+    """Run the jobs' self-checks, so that a model that cannot be loaded or scored here spends no opening."""
     if not plan.backbone.is_embedded:
-        # In a process of its own, whose device memory is free again afterwards.
+        # A process of its own frees its device memory at its end.
         list(_heard(_check_job, checks, 1))
         return
     threads = torch.get_num_threads()
@@ -222,14 +222,14 @@ def _check_before_opening(plan: Plan, checks: Sequence[_ScoreJob]) -> None:
 
 
 def _check_job(job: _ScoreJob) -> None:
-    """Score some source and held-out records by the planned backend and by the naive one, without any verdict."""
+    """Compare the planned backend with the naive one on some source and held-out records, without any verdict."""
     require_unchanged_code(job.code)
     torch.set_num_threads(1)
     plan = open_experiment(job.path).plan
     backbone = planned_backbone(plan, device=device_of(plan.backbone))
     dataset = planned_dataset(plan)
     sources = load_sources(plan, dataset, job.held_out).retention
-    # Held-out records may be longer than any that training saw.
+    # Held-out records may be longer than all training records.
     held_out = [
         list(read_policy_records(one, job.held_out).values())
         for one in (dataset, *planned_test_sets(plan).values())
@@ -249,7 +249,7 @@ def _check_job(job: _ScoreJob) -> None:
 
 
 def _score_job(job: _ScoreJob) -> _Scored:
-    """The passes after each scheduled update of a run, or those of the frozen backbone as update 0."""
+    """Return the passes after each scheduled update of a run, or those of the frozen backbone as update 0."""
     again = f"vcrt evaluate {job.path} --jobs 1"
     if job.prompts_at_a_time > 1:
         again += f" --prompts-at-a-time {max(job.prompts_at_a_time // 4, 1)}"
@@ -291,7 +291,7 @@ def _scored(job: _ScoreJob) -> _Scored:
 
     if job.run is None:
         return _Scored({0: scored(backbone.model)}, scored_elsewhere(backbone.model))
-    # Every file was checked before the folds were opened; what is scored is checked again, as it is read.
+    # Every file was checked before the folds were opened; each is checked again when it is read here.
     by_update, also_test = {}, {}
     for one in trained_models(experiment, job.run, backbone):
         by_update[one.update] = scored(one.model)
@@ -300,12 +300,12 @@ def _scored(job: _ScoreJob) -> _Scored:
     return _Scored(by_update, also_test)
 
 
-#: The opened folds that this process read last, by dataset and environment.
+#: The opened folds of the environment that this process read last, by dataset and environment.
 _OPENED: dict[tuple[str, str, str], tuple[Item, ...]] = {}
 
 
 def _held_out_items(dataset: Dataset, environment: str) -> tuple[Item, ...]:
-    """The items of an opened fold; a process that scores several runs of one reads it once."""
+    """Load the items of an opened fold; a process that scores several runs of the fold reads it once."""
     key = (str(dataset.path), dataset.manifest.root_hash, environment)
     if key not in _OPENED:
         if any(other != environment for _, _, other in _OPENED):
@@ -317,7 +317,7 @@ def _held_out_items(dataset: Dataset, environment: str) -> tuple[Item, ...]:
 def encoded(
     backbone: Backbone, items: Sequence[Item], chosen: Method, seed: int
 ) -> list[EncodedItem]:
-    """Items as a method's policy sees them."""
+    """Encode items as a method's policy sees them."""
     return encode_items(
         [item.supervised for item in items],
         chosen,
@@ -335,9 +335,9 @@ def greedy_passes(
     backend: Backend = "auto",
     batch_size: int = EVALUATED_AT_A_TIME,
 ) -> str:
-    """One greedy order for each item, judged by its native verdict: ``1`` for a legal order, else ``0``.
+    """Judge one greedy order for each item by its native verdict: ``1`` for a legal order, else ``0``.
 
-    ``ready`` are the items as :func:`encoded` gives them. Raises as :func:`vcrt.datasets.verdicts.passes`.
+    ``ready`` are the items from :func:`encoded`. Raises as :func:`vcrt.datasets.verdicts.passes`.
     """
     prompts = [one.prompt for one in ready]
     answers = greedy_orders(
@@ -356,11 +356,11 @@ def check_scoring(
     seed: int,
     gradients: bool = True,
 ) -> None:
-    """Compare the backend's scores of some first records and of the longest one with those of the naive one.
+    """Compare the backend's scores of the first records and of the longest record with the naive scores.
 
-    The longest is checked by itself unless one of the first is as long: a model may see all of a short record and not
-    all of a long one, or another backend may be chosen for it. ``gradients`` compares those of the trainable parameters
-    too. Raises :class:`vcrt.errors.BackboneError` if they differ; nothing is asked of what is legal.
+    The longest record is checked by itself unless one of the first is as long: a model may not see all of a long
+    record, or another backend may be chosen for it. ``gradients`` also compares gradients of the trainable parameters.
+    Raises :class:`vcrt.errors.BackboneError` if they differ. The check uses no information on which orders are legal.
     """
     longest = max(records, key=lambda record: (record.num_operations, len(record.relations)))
     *prompts, last = (
@@ -369,7 +369,7 @@ def check_scoring(
     )
     counts = dict.fromkeys(prompt.num_operations for prompt in prompts)
     with stage(f"self-check of the model's scores ({chosen.interface}) against naive ones"):
-        # A batch of the check has one number of operations, in the order in which they occur.
+        # All records of a batch have the same number of operations; batches come in the order of the records.
         for number, count in enumerate(counts):
             self_check(
                 model,

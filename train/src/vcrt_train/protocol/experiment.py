@@ -6,8 +6,8 @@
     runs/METHOD/HELD-OUT/SEED/       checkpoints
     scores.json                      greedy passes of every run and of the frozen backbone
 
-A training run opens the files of its source environments; those of the environment that it holds out are not opened.
-What needs PyTorch is imported by the functions that need it, so that opening an experiment takes no time.
+A training run opens the files of its source environments, but none of the environment that it holds out. Functions that
+need PyTorch import it when they are called, so that an experiment opens quickly.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Experiment:
         return Ledger(self.path / LEDGER_FILE)
 
     def run_directory(self, run: PlannedRun) -> Path:
-        """Where a run keeps its checkpoints."""
+        """Return the folder of a run's checkpoints."""
         return self.path / "runs" / run.name
 
     @contextmanager
@@ -67,10 +67,10 @@ class Experiment:
             yield
 
     def finished_runs(self) -> dict[str, Entry]:
-        """The ledger's entries of finished runs, by the run's name.
+        """Return the ledger's entries of finished runs, by the run's name.
 
-        A run is finished once, before the held-out folds are opened: what the ledger says otherwise is refused, since
-        a run that was made after scores were seen could be scored under the same opening.
+        Raises an error if a run was finished twice, or after the held-out folds were opened: a run that was made after
+        scores were seen could otherwise be scored under the same opening.
         """
         ledger = self.ledger
         finished: dict[str, Entry] = {}
@@ -103,7 +103,7 @@ class Experiment:
 def create_experiment(plan: Plan, path: Path, *, search: Search | None = None) -> Experiment:
     """Make a new experiment directory from a plan and the search that it was made with, if any.
 
-    Raises :class:`RunError` if the directory exists, or if the search is not the plan's.
+    Raises :class:`RunError` if the directory exists, or if the plan was made with another search.
     """
     if (None if search is None else search.digest) != plan.search:
         raise RunError(
@@ -123,10 +123,10 @@ def create_experiment(plan: Plan, path: Path, *, search: Search | None = None) -
 
 
 def open_experiment(path: str | Path) -> Experiment:
-    """Open an experiment; raises :class:`RunError` unless its plan is the one that its ledger begins with."""
+    """Open an experiment; raises :class:`RunError` unless its ledger has exactly one plan, which is this one."""
     path = Path(path)
     plan = read_plan(path / PLAN_FILE)
-    # An experiment may be copied alone, or moved together with what lies beside it.
+    # An experiment may be copied alone, or moved together with the files beside it.
     places = {
         "dataset": where_it_is(plan.dataset, path),
         "backbone": plan.backbone.moved_with(path),
@@ -150,7 +150,7 @@ def open_experiment(path: str | Path) -> Experiment:
 
 
 def planned_dataset(plan: Plan, *, without: Collection[str] = ()) -> Dataset:
-    """The plan's dataset, checked and with full agreement; raises if it is another one.
+    """Open and check the plan's dataset and its agreement; raises :class:`RunError` if it is gone or another one.
 
     The files of the environments ``without`` are not opened, not even to hash them.
     """
@@ -158,7 +158,7 @@ def planned_dataset(plan: Plan, *, without: Collection[str] = ()) -> Dataset:
 
 
 def planned_test_sets(plan: Plan) -> dict[str, Dataset]:
-    """The plan's further test sets by name, each checked as :func:`planned_dataset` checks the plan's own."""
+    """Return the plan's further test sets by name, each checked as in :func:`planned_dataset`."""
     return {
         one.name: _as_planned(one.dataset, one.root_hash, f"the test set {one.name}")
         for one in plan.also_test
@@ -187,13 +187,13 @@ def _as_planned(place: str, root_hash: str, what: str, without: Collection[str] 
 
 
 def unused_environments(plan: Plan) -> tuple[str, ...]:
-    """The environments that no planned run trains on; training opens no file of theirs."""
+    """Return the environments that no planned run trains on; training opens no file of these."""
     used = {name for fold in plan.held_out for name in plan.sources(fold)}
     return tuple(name for name in plan.environments if name not in used)
 
 
 def planned_search(experiment: Experiment) -> Search | None:
-    """The search that the plan was made with, if any; raises :class:`RunError` if it is gone or another one."""
+    """Return the search of the plan, if it has one; raises :class:`RunError` if the file is gone or another one."""
     if experiment.plan.search is None:
         return None
     path = experiment.path / SEARCH_FILE
@@ -210,7 +210,7 @@ def planned_search(experiment: Experiment) -> Search | None:
 
 
 def planned_backbone(plan: Plan, *, device: str = "cpu") -> Backbone:
-    """The plan's backbone on a device; raises :class:`RunError` if its locked files are not those that were planned."""
+    """Load the plan's backbone on a device; raises :class:`RunError` if its locked files are not the planned ones."""
     from vcrt_train.policy.backbone import load_backbone
 
     backbone = load_backbone(plan.backbone)
@@ -240,14 +240,14 @@ def planned_backbone(plan: Plan, *, device: str = "cpu") -> Backbone:
 
 
 def load_sources(plan: Plan, dataset: Dataset, held_out: str) -> SourceSplit:
-    """The source items of a fold; no file of the held-out environment is opened."""
+    """Load the source items of a fold; no file of the held-out environment is opened."""
     from vcrt_train.protocol.splits import split_sources
 
     return split_sources(dataset, held_out, plan.config.data.retention_share, plan.seed)
 
 
 def recorded_checkpoints(experiment: Experiment, run: PlannedRun) -> dict[int, str]:
-    """The digests of a finished run's checkpoints by update, as the ledger records them; none of them is opened.
+    """Return the digests of a finished run's checkpoints by update, from the ledger; no checkpoint is opened.
 
     Raises :class:`RunError` if the run is not finished.
     """
@@ -263,7 +263,7 @@ def recorded_checkpoints(experiment: Experiment, run: PlannedRun) -> dict[int, s
 
 
 def read_finished_run(experiment: Experiment, run: PlannedRun) -> FinishedRun:
-    """A finished run, every file of its checkpoints checked; raises :class:`RunError` if one is not as recorded."""
+    """Read a finished run and check every file of its checkpoints; raises :class:`RunError` if one was changed."""
     from vcrt_train.training.checkpoint import read_metrics
     from vcrt_train.training.run import FinishedRun
     from vcrt_train.training.run_directory import checkpoint_path
@@ -280,7 +280,7 @@ def read_finished_run(experiment: Experiment, run: PlannedRun) -> FinishedRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainedModel:
-    """A run's model after ``update``, with the digest of the checkpoint that it was read from."""
+    """A run's model after ``update``, with the digest of its checkpoint."""
 
     update: int
     digest: str
@@ -294,11 +294,11 @@ def trained_models(
     *,
     updates: Sequence[int] | None = None,
 ) -> Iterator[TrainedModel]:
-    """The run's model after each of ``updates``, by default all that were kept, in their order.
+    """Yield the run's model after each of ``updates``, by default after all kept updates in their order.
 
-    ``backbone`` is changed in place, and so is the one model, which is to be used before the next is taken. Only the
-    heads and weights of those checkpoints are read. Raises :class:`vcrt.errors.RunError` if the run is not finished or
-    a file is not the one that was recorded, and ``KeyError`` for an update that was not kept.
+    ``backbone`` and its one model are changed in place, so use each model before you take the next. Only the heads and
+    weights of these checkpoints are read. Raises :class:`vcrt.errors.RunError` if the run is not finished or a file
+    differs from its record, and ``KeyError`` for an update that was not kept.
     """
     from vcrt_train.training.checkpoint import load_weights
     from vcrt_train.training.run import start

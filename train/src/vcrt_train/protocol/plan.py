@@ -1,7 +1,7 @@
-"""Fix the plan of an experiment: everything that will be run, frozen and hashed before the first update.
+"""Define the plan of an experiment: everything that will be run, frozen and hashed before the first update.
 
-What a plan must say of itself, in warnings which mark every report and in remarks, follows from the plan alone. Not
-covered: making one (:mod:`vcrt_train.protocol.planning`).
+The plan's warnings, which every report repeats, and its remarks follow from the plan alone. Not covered: how a plan is
+made (:mod:`vcrt_train.protocol.planning`).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from vcrt_train.protocol.search import RANGES, SearchCheck, changed, unreadable
 
 FORMAT = "vcrt-plan/9"
 PLAN_FILE = "plan.json"
-#: The most runs that a plan is read with.
+#: The most runs of a plan that is read.
 MAX_RUNS = 10_000
-#: What reports call the plan's own dataset among further test sets.
+#: The name of the plan's own dataset among further test sets in reports.
 OWN = "own"
 
 
@@ -47,17 +47,17 @@ class PlannedRun(ClosedModel):
 
 
 class Alias(ClosedModel):
-    """Two environments that may be one: one is held out, and runs that hold it out train on the other."""
+    """Two environments that may be the same: one is held out, and the runs that hold it out train on the other."""
 
     held_out: str
     source: str
     same_versions: bool
-    #: How many of the held-out episodes are among the source's, but for their names.
+    #: How many of the held-out episodes equal one of the source's, apart from names.
     same_episodes: int
 
 
 class TestSet(ClosedModel):
-    """A further dataset to score on: what it is called (as its folder), where it lies, and what it must be."""
+    """A further dataset to score on: its name (that of its folder), its place, and its root hash."""
 
     __test__ = False
 
@@ -74,17 +74,17 @@ class Plan(ClosedModel):
     format: str
     dataset: str
     root_hash: str
-    #: The backbone by name, its number format and what it is shown; where its files lie is not hashed.
+    #: The backbone by name, its number format and what it is shown; the place of its files is not hashed.
     backbone: BackboneReference
     #: SHA-256 of the digests of all its files, and the revision that its lock names, if it names one.
     backbone_digest: str
     backbone_revision: str | None
-    #: What the backbone was trained on, as far as is known.
+    #: The known training of the backbone.
     provenance: ModelProvenance
     methods: tuple[str, ...]
-    #: What each method is: its row of the method table.
+    #: The definition of each method: its row of the method table.
     definitions: dict[str, dict[str, Any]]
-    #: The libraries that the last bits of a run depend on.
+    #: The versions of the libraries on which the last bits of a run depend.
     versions: dict[str, str]
     #: The hash of the source files that decide a result, by package.
     code: dict[str, str]
@@ -97,26 +97,26 @@ class Plan(ClosedModel):
     seed: int
     #: The settings of every run; the backbone's place is left out of them.
     config: ResolvedConfig
-    #: By method and held-out environment, the settings that a search chose for them; empty if it chose none.
+    #: The settings that a search chose, by method and held-out environment; empty without a search.
     chosen: dict[str, dict[str, dict[str, float]]]
     how_chosen: str
-    #: SHA-256 of the search that ``chosen`` is from.
+    #: SHA-256 of the search that chose ``chosen``.
     search: str | None
-    #: The hash of the code that ran the search, and what of it was run again for this plan; None if nothing was.
+    #: The hash of the code that ran the search, and a count of the trials that were repeated for this plan, or None.
     search_code: dict[str, str] | None
     search_check: SearchCheck | None
     episode_order_hashes: dict[str, str]
-    #: Further datasets on whose held-out environments the finished runs are scored; left out of the file if none is.
+    #: Further datasets on whose held-out environments the finished runs are scored; left out of the file if empty.
     also_test: tuple[TestSet, ...] = ()
 
     @property
     def plan_hash(self) -> str:
-        """SHA-256 of the plan's canonical JSON, the places of the datasets and the backbone left out."""
+        """SHA-256 of the plan's canonical JSON without the places of the datasets and the backbone."""
         return json_digest(self.without_places)
 
     @property
     def without_places(self) -> dict[str, Any]:
-        """The plan in JSON's types, without where the datasets and the backbone lie."""
+        """The plan in JSON's types, without the places of the datasets and the backbone."""
         places: dict[str, Any] = {
             "dataset": True,
             "backbone": {"folder": True, "lock": True},
@@ -126,12 +126,12 @@ class Plan(ClosedModel):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What makes a held-out environment less than held out, in sentences that every report repeats."""
+        """Reasons why a held-out environment may not be new to the model, as sentences that every report repeats."""
         return tuple(map(printable, (*_trained_on_held_out(self), *_possible_aliases(self))))
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the plan rests on and nobody has checked, in sentences."""
+        """Unchecked assumptions of the plan, as sentences."""
         lines = []
         if not self.provenance.is_known:
             lines.append(
@@ -158,21 +158,21 @@ class Plan(ClosedModel):
         )
 
     def config_of(self, run: PlannedRun) -> ResolvedConfig:
-        """All settings of a run: the shared ones with those that were chosen for its method and fold."""
+        """Return all settings of a run: the shared ones, changed by those that were chosen for its method and fold."""
         if not self.chosen:
             return self.config
         return self.config.override(self.chosen[run.method][run.held_out])
 
     def identity(self, run: PlannedRun) -> str:
-        """What a run's checkpoints call it: the plan's hash and the run's name."""
+        """Return a run's identity in its checkpoints: the plan's hash and the run's name."""
         return f"{self.plan_hash}/{run.name}"
 
     def run_seed(self, seed: int) -> int:
-        """The seed of a planned run's draws, derived from the plan's; the same for all methods and folds."""
+        """Derive the seed of a planned run's draws from the plan's seed; all methods and folds have the same."""
         return derive_seed(self.seed, "run", seed)
 
     def sources(self, held_out: str) -> tuple[str, ...]:
-        """The environments that are trained on when one is held out."""
+        """Return the environments to train on when one is held out."""
         return tuple(name for name in self.environments if name != held_out)
 
 
@@ -215,7 +215,7 @@ def _possible_aliases(plan: Plan) -> list[str]:
 
 
 def require_names(dataset: Dataset, methods: tuple[str, ...], held_out: tuple[str, ...]) -> None:
-    """Raise an error that names the first method or environment which is unknown, named twice or impossible here."""
+    """Raise an error that names the first method or environment that is unknown, named twice or impossible here."""
     from vcrt_train.training.methods import method
 
     for name in methods:
@@ -229,14 +229,14 @@ def require_names(dataset: Dataset, methods: tuple[str, ...], held_out: tuple[st
 
 
 def require_once(what: str, names: Sequence[str] | Sequence[int]) -> None:
-    """Raise :class:`RunError` for the names of a kind that stand there twice."""
+    """Raise :class:`RunError`, which gives the names that occur twice, if there are any; ``what`` is their kind."""
     twice = sorted({str(name) for name in names if names.count(name) > 1})
     if twice:
         raise RunError(f"a {what} is named twice", found=", ".join(twice), expected="each one once")
 
 
 def require_pointers_interface(dataset: Dataset, methods: Sequence[str]) -> None:
-    """Raise :class:`RunError` for methods that answer in tokens where there are too many operations for that."""
+    """Raise :class:`RunError` if a method answers in tokens and the dataset has too many operations for that."""
     from vcrt_train.training.methods import method
 
     manifest = dataset.manifest
@@ -256,7 +256,7 @@ def require_pointers_interface(dataset: Dataset, methods: Sequence[str]) -> None
 
 
 def write_plan(plan: Plan, path: Path) -> None:
-    """Write the plan with its hash, and what it says of itself; that follows from the plan and is not read."""
+    """Write the plan with its hash, warnings and remarks; the latter two follow from the plan and are not read."""
     value: Json = {
         "warnings": list(plan.warnings),
         "remarks": list(plan.remarks),
@@ -267,7 +267,7 @@ def write_plan(plan: Plan, path: Path) -> None:
 
 
 def read_plan(path: Path) -> Plan:
-    """Read a plan; raises :class:`RunError` if it is missing, malformed or not the one that was hashed."""
+    """Read a plan; raises :class:`RunError` if it is missing, malformed, or differs from its hash."""
     if not path.is_file():
         raise RunError(
             "not an experiment",
@@ -302,14 +302,14 @@ def read_plan(path: Path) -> Plan:
 
 
 def _require_possible(plan: Plan) -> None:
-    """Raise what is wrong with a plan whose hash holds: it may never have been made by :func:`make_plan`."""
+    """Raise an error for an impossible plan: a right hash does not prove that :func:`make_plan` made it."""
     test_sets = [one.name for one in plan.also_test]
     if len(set(test_sets)) < len(test_sets):
         raise ValueError("two test sets of one name")
     names = (*plan.methods, *plan.held_out, *plan.environments, *test_sets)
     odd = [name for name in names if not is_plain_name(name)]
     if odd:
-        # They are names of folders below the experiment.
+        # These names are folders below the experiment.
         raise ValueError(f"a method or environment called {odd[0]!r:.80}")
     if not 0 < len(plan.methods) * len(plan.held_out) * len(plan.seeds) <= MAX_RUNS:
         raise ValueError(f"no runs, or more than {MAX_RUNS}")

@@ -1,7 +1,7 @@
 """Train the planned runs: each in a worker process, or one after another by the processes of a launcher.
 
-A training run opens the files of its source environments; those of the environment that it holds out are not opened.
-Not covered: one run by itself (:mod:`vcrt_train.training.run`).
+A training run opens the files of its source environments, but none of the environment that it holds out. Not covered: a
+single run (:mod:`vcrt_train.training.run`).
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ from vcrt_train.training.update import UpdateMetrics
 class _TrainJob:
     path: Path
     run: PlannedRun
-    #: In place of the plan's.
+    #: Replaces the plan's settings.
     memory: MemoryConfig | None = None
     trackers: tuple[str, ...] = ()
-    #: The hashes of the source code of the process that hands the job out, by package.
+    #: The hashes of the source code of the process that makes the job, by package.
     code: dict[str, str] = field(kw_only=True, hash=False)
 
 
@@ -69,19 +69,19 @@ def train(
     memory: MemoryConfig | None = None,
     other_code: str | None = None,
 ) -> dict[str, str]:
-    """Train every planned run that the ledger does not record as finished; returns all checkpoint digests by run.
+    """Train every planned run that the ledger does not record as finished; return each run's last checkpoint's digest.
 
-    A run that was interrupted goes on from its last checkpoint, to the same bits as without the interruption. All
-    processes of a ``group`` of several call this together and train one run after another; otherwise each run has a
-    worker process of its own, ``jobs`` at a time. ``memory`` takes the place of the plan's, and the ledger keeps
-    ``other_code``, the reason to train with other source code than was planned. Raises :class:`RunError` before any
-    training if the dataset, the backbone or the code is not the planned one, :class:`vcrt.errors.UnavailableError` for
-    a tracker of accelerate's that is not there, and :class:`vcrt.errors.OutOfMemory`, with what would need less.
+    An interrupted run continues from its last checkpoint, with the same bits as without the interruption. All processes
+    of a ``group`` of several call this together and train one run after another; otherwise each run has its own worker
+    process, ``jobs`` at a time. ``memory`` replaces the plan's settings, and the ledger keeps ``other_code``, the
+    reason to train with other source code than the planned one. Raises :class:`RunError` before any training if the
+    dataset, the backbone or the code is not the planned one, :class:`vcrt.errors.UnavailableError` for a tracker of
+    accelerate that is not installed, and :class:`vcrt.errors.OutOfMemory`, which tells how to use less memory.
     """
     require_trackers(trackers)
     plan, is_first = experiment.plan, group.rank == 0
     with experiment.sole_writer() if is_first else nullcontext():
-        # Nobody reads the ledger before it has its one writer, nor after others have written on.
+        # All processes read the ledger after the first one has locked it, and before that one writes to it.
         group.wait()
         planned_dataset(plan, without=unused_environments(plan))
         planned_backbone(plan)
@@ -107,7 +107,7 @@ def train(
 def _train_apart(
     experiment: Experiment, work: Sequence[_TrainJob], jobs: int, shown: _Shown
 ) -> None:
-    """Each run in a process of its own."""
+    """Train each run in its own process."""
     with heard(_train_job) as heard_job:
 
         def look() -> None:
@@ -123,7 +123,7 @@ def _train_apart(
 def _train_together(
     experiment: Experiment, work: Sequence[_TrainJob], group: ProcessGroup, shown: _Shown
 ) -> None:
-    """One run after another, each by all processes; the first one records them."""
+    """Train one run after another, each by all processes; the first process records them."""
     for job in work:
         finished = _train_job(job, group, shown.show if group.rank == 0 else _nothing)
         if group.rank == 0:
@@ -134,7 +134,7 @@ def _train_together(
 
 @dataclass(kw_only=True, slots=True)
 class _Shown:
-    """How many updates of the pending runs a display has been told of; nothing of what was done before."""
+    """A display of the updates of pending runs, without updates that were done before."""
 
     folders: list[Path]
     task: Task
@@ -142,7 +142,7 @@ class _Shown:
 
     @classmethod
     def of(cls, experiment: Experiment, pending: list[PlannedRun], progress: Progress) -> _Shown:
-        """A new task, which goes on from the runs' last checkpoints."""
+        """Make a new task, which starts at the runs' last checkpoints."""
         plan = experiment.plan
         folders = [experiment.run_directory(run) for run in pending]
         resumed = filter(None, map(latest_checkpoint, folders))
@@ -152,7 +152,7 @@ class _Shown:
         return cls(folders=folders, task=task, done=done)
 
     def show(self) -> None:
-        """Tell the display what the logs say."""
+        """Advance the display by the new updates in the logs."""
         done = sum(map(updates_logged, self.folders))
         if done > self.done:
             self.task.advance(done - self.done)
@@ -160,16 +160,16 @@ class _Shown:
 
 
 def _nothing() -> None:
-    """Show nothing: another process does."""
+    """Show nothing, because another process does."""
 
 
 def _train_job(
     job: _TrainJob, group: ProcessGroup = ALONE, show: Callable[[], None] = _nothing
 ) -> dict[str, Json]:
-    """Train one run; what the ledger records of it."""
+    """Train one run, and return its record for the ledger."""
     began = time.process_time()
     require_unchanged_code(job.code)
-    # One thread: the last bits of a sum depend on how many threads share it.
+    # One thread, because the last bits of a sum depend on the number of threads.
     torch.set_num_threads(1)
     experiment = open_experiment(job.path)
     plan, run = experiment.plan, job.run
@@ -187,7 +187,7 @@ def _train_job(
             expected=f"episode order {planned}",
             remedy="restore the planned dataset, or make a new experiment with `vcrt plan`",
         )
-    # Several processes place it themselves, each on a device of its own.
+    # Several processes place the model themselves, each on its own device.
     backbone = planned_backbone(plan, device=device_of(plan.backbone) if group.size == 1 else "cpu")
     chosen, less_memory = method(run.method), _less_memory(experiment, config.memory, group)
 
@@ -256,7 +256,7 @@ def _train_job(
 
 
 def _less_memory(experiment: Experiment, memory: MemoryConfig, group: ProcessGroup) -> str:
-    """What to do where a run has run out of memory."""
+    """Return the remedy for a run that is out of memory."""
     ways = []
     if memory.prompts_at_a_time != 1:
         ways.append("--prompts-at-a-time 1")

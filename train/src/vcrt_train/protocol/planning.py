@@ -1,8 +1,8 @@
-"""From a user's choices to a plan on verified datasets.
+"""Make a plan on verified datasets from a user's choices.
 
-A held-out environment may be among the sources under another name: those of equal versions, or with episodes of equal
-content, are found. Not covered: an environment whose author changes its versions and every episode; and the choice of
-hyper-parameters (:mod:`vcrt_train.protocol.search`), of which the plan records what was chosen, and how.
+A held-out environment may be among the sources under another name; a plan names sources that have the same versions, or
+episodes of the same content. Not covered: an environment whose author changes its versions and every episode; and the
+choice of hyper-parameters (:mod:`vcrt_train.protocol.search`), whose result and method the plan records.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from vcrt_train.protocol.trials import check_search as check_trials
 from vcrt_train.training.methods import method
 from vcrt_train.training.run import require_trainable
 
-#: The versions that two environments have in common only if one stands for the other.
+#: The versions that only the same environment under two names has in common.
 COMPARED = ("verifier", "adapter", "canonicalizer")
 
 
@@ -62,7 +62,7 @@ DEFAULTS_CHOSEN = (
 
 
 def how_chosen(config: ResolvedConfig) -> str:
-    """How the settings of a plan without a search were chosen; every one that is not the library's is named."""
+    """Say how the settings of a plan without a search were chosen, and name those that are not the library's."""
     same = [name for name in settings_names() if not _others(config, load_config(settings=name))]
     if same:
         return f"{how_settings_were_chosen(same[0])} (Preset {' or '.join(same)}.)"
@@ -82,10 +82,10 @@ def _rate_chosen(config: ResolvedConfig) -> str:
 
 
 def _others(config: ResolvedConfig, base: RunConfig) -> list[str]:
-    """The settings of ``config`` that differ from those of ``base``.
+    """Return the names of the settings of ``config`` that differ from those of ``base``.
 
-    Left out is what a plan says elsewhere or no result depends on: the model, when a run is kept and validated, how it
-    saves memory; and the learning rate, which has a sentence of its own, unless a preset gives one.
+    This leaves out the model, which the plan states elsewhere, settings on which no result depends (when a run is kept
+    and validated, how it saves memory), and the learning rate, which has its own sentence, unless a preset sets it.
     """
     filled = base.resolved()
     out: tuple[str, ...] = ("model.", *WITHOUT_EFFECT)
@@ -99,7 +99,7 @@ def _others(config: ResolvedConfig, base: RunConfig) -> list[str]:
 
 
 def chosen_reference(config: RunConfig) -> BackboneReference:
-    """The backbone that the settings mean; where its number format was chosen here, people are told which and why."""
+    """Return the backbone that the settings name; report its number format, and the reason, if it is chosen here."""
     backbone = reference_of(config)
     if config.model.dtype == "auto" and not backbone.is_embedded:
         chosen = number_format(config)
@@ -121,10 +121,10 @@ def frozen_plan(
     jobs: int = 1,
     progress: Progress = SILENT,
 ) -> Plan:
-    """A plan on verified datasets, with a backbone that was seen to be trainable as planned and to read their records.
+    """Make a plan on verified datasets, after a check that the backbone reads their records and trains as planned.
 
-    Finished runs are scored on the held-out environments of the datasets at ``also_test`` too. Of the search's trials
-    ``check_search`` are run again first, by so many ``jobs``.
+    Finished runs are scored on the held-out environments of the datasets at ``also_test`` too. First, ``check_search``
+    of the search's trials are run again in ``jobs`` processes.
     """
     given = checked(config)
     backbone = chosen_reference(given)
@@ -189,11 +189,11 @@ def make_plan(
     """Plan ``methods`` x folds x ``seeds`` on a dataset; all its environments are held out in turn by default.
 
     Finished runs are scored on the held-out environments of the datasets ``also_test`` too. With a ``search``, each
-    method and fold has the settings that it chose; it must be of this dataset, backbone and seed, and list every method
-    and fold. Without ``provenance``, an embedded backbone has its own and any other is of unknown training.
+    method and fold has the settings that the search chose; it must be of this dataset, backbone and seed, and cover
+    every method and fold. Without ``provenance``, an embedded backbone has its own, and another has unknown training.
 
-    Raises :class:`UnknownNameError` for an unknown method or environment, :class:`RunError` for an empty plan, and what
-    :func:`possible_test_sets` raises.
+    Raises :class:`UnknownNameError` for an unknown method or environment, :class:`RunError` for an empty plan, and the
+    errors of :func:`possible_test_sets`.
     """
     environments = dataset.environments
     require_names(dataset, methods, held_out)
@@ -266,7 +266,7 @@ def make_plan(
 
 
 def versions_of(dataset: Dataset) -> dict[str, dict[str, str]]:
-    """The versions of each environment of a dataset that tell it from others."""
+    """Return the versions of each environment of a dataset that distinguish it from others."""
     return {
         name: {part: str(dataset.manifest.versions[name].get(part)) for part in COMPARED}
         for name in dataset.environments
@@ -276,9 +276,9 @@ def versions_of(dataset: Dataset) -> dict[str, dict[str, str]]:
 def find_aliases(
     dataset: Dataset, folds: Sequence[str], also_test: Sequence[Dataset] = ()
 ) -> tuple[Alias, ...]:
-    """Every pair of a held-out environment and another one of ``dataset`` that have versions or episodes in common.
+    """Find every pair of a held-out and another environment of ``dataset`` with common versions or episodes.
 
-    The held-out episodes of the further test sets count too. Audit rows are read for their episodes alone.
+    The held-out episodes of the further test sets count too. Only the episodes of audit rows are read.
     """
     versions = versions_of(dataset)
     sources = {name: _contents(dataset, name) for name in dataset.environments}
@@ -299,7 +299,7 @@ def find_aliases(
 
 
 def _contents(dataset: Dataset, environment: str) -> frozenset[str]:
-    """The hashes of the environment's episodes without its name and the schema's."""
+    """Return the hashes of the environment's episodes without the names of environment and schema."""
     hashes = set()
     for row in read_audit(dataset, environment):
         episode = json.loads(row["episode"])
@@ -310,10 +310,10 @@ def _contents(dataset: Dataset, environment: str) -> frozenset[str]:
 def possible_test_sets(
     own: Dataset, others: Sequence[Dataset], methods: Sequence[str], folds: Sequence[str]
 ) -> tuple[TestSet, ...]:
-    """The datasets as a plan names them, if every method can be scored on every fold of each.
+    """Return the further datasets in the form of a plan, if every method can be scored on every fold of each.
 
-    Raises :class:`RunError` for two of one name, for one that is the plan's own, for a fold that one does not have, and
-    for methods that answer in tokens where there are too many operations.
+    Raises :class:`RunError` for two of one name, for a name that is impossible, for the plan's own dataset, for a
+    dataset without one of the folds, and if a method answers in tokens and there are too many operations.
     """
     found: list[TestSet] = []
     known = {own.manifest.root_hash: own.path}
@@ -359,7 +359,7 @@ def possible_test_sets(
 def require_readable(manifest: Manifest, num_pointers: int | None, *, where: Path) -> None:
     """Raise :class:`BackboneError` if a backbone that knows ``num_pointers`` (None: enough) cannot read the records.
 
-    A backbone that knows a number of pointers knows nothing else: it is an embedded one.
+    A backbone with a number of pointers is an embedded one, which reads no text.
     """
     if num_pointers is not None and manifest.record_form.is_text:
         raise BackboneError(

@@ -1,14 +1,14 @@
-"""Read operations by name with the relations between them, and draw what a policy is shown of them.
+"""Read operations by name with the relations between them, and draw the pointers that a policy is shown.
 
-Such a *relation record* is read from three forms of JSON, told apart by what is in them:
+Such a *relation record* has three forms of JSON, which differ in their keys:
 
 - written by hand: ``{"operations": [NAME, ...], "relations": [[FIRST, SECOND, KIND], ...]}``, where KIND is
   ``commutes``, ``precedes`` or ``conflicts``, and FIRST stands before SECOND unless they commute;
-- a certificate, as ``vcrt show EPISODE --json`` prints it, checked as ``vcrt verify`` checks its form and digest;
-- what ``vcrt lift lean --json`` prints, or one theorem of it.
+- a certificate from ``vcrt show EPISODE --json``, whose form and digest are checked as in ``vcrt verify``;
+- the output of ``vcrt lift lean --json``, or one theorem of it.
 
-A pair without a relation may stand in either order. The input comes from anywhere, so size, depth, types and meaning
-are checked. Not covered: whether a verifier agrees with the relations.
+A pair without a relation may stand in either order. The input is not trusted, so its size, depth, types and meaning are
+checked. Not covered: whether a verifier agrees with the relations.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RelationRecord:
-    """Operations by name, and sorted relations between them by place. Raises :class:`MalformedInputError`.
+    """Operations by name, and sorted relations between them by index.
 
-    That is for fewer than 2 or more than ``MAX_OPERATIONS`` operations, names that are empty, too long or twice the
-    same, a relation of an operation with itself, two for one pair, an unknown kind, and a cycle.
+    Raises :class:`MalformedInputError` for fewer than 2 or more than ``MAX_OPERATIONS`` operations, a name that is
+    blank, too long or repeated, a relation of an operation with itself, two for one pair, an unknown kind, and a cycle.
     """
 
     operations: tuple[str, ...]
@@ -86,17 +86,17 @@ class RelationRecord:
             )
 
     def names(self, order: Iterable[int]) -> tuple[str, ...]:
-        """The operations' names in this order."""
+        """Return the operations' names in this order."""
         return tuple(self.operations[place] for place in order)
 
 
 def with_pointers(
     relation_record: RelationRecord, seed: int, num_pointers: int | None = None
 ) -> Anonymised:
-    """The record with pointers drawn for its operations, of the ``num_pointers`` that a policy knows if they are fewer.
+    """Draw pointers for the record's operations, from the usual pool or from ``num_pointers`` that a policy knows.
 
-    The draw depends on the seed and the numbers of pointers and operations alone. Raises :class:`MalformedInputError`
-    if there are too few pointers.
+    The smaller pool counts. The draw depends only on the seed and the numbers of pointers and operations. Raises
+    :class:`MalformedInputError` if there are too few pointers.
     """
     number = len(relation_record.operations)
     pool = min(pointer_pool(number), num_pointers or LARGEST_POOL)
@@ -116,12 +116,12 @@ def with_pointers(
 
 class _ByHand(Strict):
     operations: Annotated[list[str], FailFast()]
-    # JSON has lists alone.
+    # JSON has no tuples, only lists.
     relations: Annotated[list[Annotated[tuple[str, str, str], StrictOf(strict=False)]], FailFast()]
 
 
 class _Lenient(BaseModel):
-    # Of a lifted theorem, only what is used here is typed.
+    # Only the fields of a lifted theorem that are used here are typed.
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
 
@@ -150,7 +150,7 @@ def read_relation_record(data: bytes, where: str, *, theorem: str | None = None)
     """Read a record of any of the three forms; ``theorem`` chooses one of several lifted ones.
 
     Raises :class:`MalformedInputError` and, for certificates, :class:`vcrt.errors.DatasetError`, with ``where`` as
-    the place of the data; :class:`UnknownNameError` for a theorem that is not there.
+    the place of the data, and :class:`UnknownNameError` for a theorem that does not exist.
     """
     if len(data) > MAX_BYTES:
         raise _malformed(where, f"more than {MAX_BYTES:,} bytes")
@@ -199,7 +199,7 @@ def _from_hand(given: _ByHand) -> RelationRecord:
 
 
 def _record(operations: Iterable[str], relations: Iterable[tuple[int, int, str]]) -> RelationRecord:
-    # What kinds there are, the record itself checks.
+    # RelationRecord itself checks the kinds.
     kept = (OperationRelation(a, b, cast(RelationType, kind)) for a, b, kind in relations)
     return RelationRecord(operations=tuple(operations), relations=tuple(sorted(kept)))
 
@@ -265,7 +265,7 @@ def _from_theorem(theorem: _Theorem) -> RelationRecord:
 
 
 def _validated(model: type[_Model], value: Any, where: str) -> _Model:
-    """``value`` as a ``model``. Raises :class:`MalformedInputError` that names the first wrong field."""
+    """Return ``value`` as a ``model``; raises :class:`MalformedInputError`, which names the first wrong field."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -273,7 +273,7 @@ def _validated(model: type[_Model], value: Any, where: str) -> _Model:
 
 
 def _malformed(where: str, found: str) -> MalformedInputError:
-    """The error for what is no relation record in any form."""
+    """Make the error for a document that is no relation record of any form."""
     return MalformedInputError("not a relation record", where=where, found=found, expected=SOURCES)
 
 

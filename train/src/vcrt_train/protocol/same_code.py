@@ -1,11 +1,11 @@
-"""Require that every run of a plan is trained and scored by the code that was planned, or put it on record.
+"""Require that the planned code trains and scores every run of a plan, or record that other code did.
 
 A plan holds one hash for each package whose source files decide its results; each finished run and the scores record
-the ones that they were made with. Of the certifier and of training those files count that make data, score, train and
-evaluate; of an environment's package all do. Reports, the command line and the connections to other libraries decide
-nothing. Whoever goes on with other code on purpose gives a reason, which the ledger keeps and every report shows.
-Methods and libraries that are not as planned are refused in any case. Not covered: environments of others, whose
-versions a dataset states.
+the hashes of the code that made them. The hashes cover those files of the certifier and of training that make data,
+score, train and evaluate, and all files of an environment's package. Reports, the command line and the connections to
+other libraries decide nothing. To continue with other code on purpose, give a reason, which the ledger keeps and every
+report shows. Other methods or libraries than the planned ones are refused in any case. Not covered: environments of
+others, whose versions a dataset states.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from vcrt_train.protocol.experiment import Experiment
     from vcrt_train.protocol.plan import Plan
 
-#: The folders and modules that count, of the packages of which not all do.
+#: The hashed folders and modules, of packages that are not hashed as a whole.
 COUNTED = {
     "vcrt": (
         *("environments", "certificates", "replay", "records", "datasets"),
@@ -40,7 +40,7 @@ _SUFFIXES = (".py", ".lean")
 
 
 def code_of(environments: Iterable[str]) -> dict[str, str]:
-    """The hash of each package that decides an experiment on these environments, by the package's name."""
+    """Return the hash of each package that decides an experiment on these environments, by the package's name."""
     registered, ours = plugins(ENVIRONMENTS), known_names(ENVIRONMENTS)
     members = {
         registered[name].module.partition(".")[0]
@@ -51,23 +51,23 @@ def code_of(environments: Iterable[str]) -> dict[str, str]:
 
 
 def code_now(planned: Iterable[str]) -> dict[str, str]:
-    """The hash of each package that was planned, as it is installed now.
+    """Return the hash of each planned package, as it is installed now.
 
-    Raises :class:`UnavailableError` for one that is not installed.
+    Raises :class:`UnavailableError` for a package that is not installed.
     """
     return {name: package_hash(name) for name in sorted(planned)}
 
 
 def _in_short(code: object) -> str:
-    """The first characters of a digest over all packages, to tell one code from another."""
+    """Return the first 12 characters of a digest over all packages, to distinguish one code from another."""
     return json_digest(code)[:12] if isinstance(code, dict) else "not recorded"
 
 
 @cache
 def package_hash(name: str, folder: Path | None = None) -> str:
-    """SHA-256 over the names and texts of a package's files that count, wherever it lies and however lines end.
+    """Return SHA-256 over the names and texts of a package's hashed files, for any place and any line ends.
 
-    A process computes it once, since what it has imported does not change any more.
+    A process computes it once, because its imported code does not change.
     """
     folder = _folder_of(name) if folder is None else folder
     files: list[Path] = []
@@ -97,8 +97,8 @@ def _text(path: Path) -> bytes:
 
 
 def versions_of_training() -> dict[str, str]:
-    """The versions of everything that a run's bits depend on besides the machine."""
-    # They take seconds to import, and whoever reads a plan needs none of them.
+    """Return the versions of everything on which a run's bits depend, besides the machine."""
+    # The imports take seconds, and reading a plan needs none of them.
     import numpy as np
     import torch
     import transformers
@@ -112,9 +112,9 @@ def versions_of_training() -> dict[str, str]:
 
 
 def require_same_code(plan: Plan, *, reason: str | None = None) -> None:
-    """Raise :class:`RunError` unless methods, libraries and source are those that were planned.
+    """Raise :class:`RunError` unless methods, libraries and source are the planned ones.
 
-    With a ``reason`` the source may be another.
+    With a ``reason``, the source may differ.
     """
     from vcrt_train.training.methods import method
 
@@ -167,7 +167,7 @@ def _require_hashes(expected: Mapping[str, str], what: str, remedy: str) -> None
 def record_other_code(
     experiment: Experiment, what: str, runs: Sequence[str], reason: str | None
 ) -> None:
-    """Put into the ledger that ``runs`` are trained or scored (``what``) by other code, where they are; only once."""
+    """If the code is not the planned one, record once in the ledger that it trains or scores (``what``) ``runs``."""
     now = code_now(experiment.plan.code)
     if now == experiment.plan.code or not reason:
         return
@@ -177,7 +177,7 @@ def record_other_code(
 
 
 def other_code_sentences(experiment: Experiment) -> tuple[str, ...]:
-    """Which runs were trained by other code than was planned, and whether the scores were made by it."""
+    """Say which runs were trained by other code than the planned one, and whether the scores were."""
     plan, entries = experiment.plan, experiment.ledger.entries()
     said = [entry for entry in entries if entry.kind == "other-code"]
     trained: dict[str, list[str]] = {}
@@ -205,7 +205,7 @@ def other_code_sentences(experiment: Experiment) -> tuple[str, ...]:
 
 
 def report_sentences(plan: Plan) -> tuple[str, ...]:
-    """Whether what is computed now, from scores that are fixed, is computed by other code than was planned."""
+    """Say so if the present code, which computes the report from fixed scores, is not the planned one."""
     now = code_now(plan.code)
     if now == plan.code:
         return ()

@@ -1,4 +1,4 @@
-"""Write and read what an evaluation leaves: openings in the ledgers of experiment and datasets, and greedy passes."""
+"""Write and read what an evaluation records: openings in the ledgers of experiment and datasets, and greedy passes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from vcrt_train.training.methods import Method
 SCORES_FILE = "scores.json"
 #: The largest file of scores that is read, in bytes; an item of a run takes one byte.
 MAX_SCORES = 128 * 2**20
-#: The frozen backbone's own row in a report is scored as this method sees the records.
+#: The method whose view gives the frozen backbone's own row in a report.
 FROZEN_AS = "canonical-grpo"
 
 # Greedy passes, one character an item: ``1`` passed, ``0`` failed.
@@ -47,7 +47,7 @@ class FoldPasses(ClosedModel):
 
 
 class TestSetPasses(ClosedModel):
-    """Greedy passes on the held-out items of one further test set, as :class:`Scores` has them of the plan's own."""
+    """Greedy passes on the held-out items of one further test set, by the keys of :class:`Scores`."""
 
     __test__ = False
 
@@ -58,8 +58,8 @@ class TestSetPasses(ClosedModel):
 class Scores(ClosedModel):
     """The passes of the frozen backbone, by view and held-out environment, and of every run by its name.
 
-    ``runs`` are the runs at their last update; ``checkpoints`` are they at each scheduled update before it. A *view* is
-    what a method's policy gets and gives: its interface and its serialisation (:func:`view_of`).
+    ``runs`` has the runs after their last update; ``checkpoints`` has them after each scheduled update before it. A
+    *view* is how a method's policy reads and answers: its serialisation and its interface (:func:`view_of`).
     """
 
     left_out = ("also_test",)
@@ -67,7 +67,7 @@ class Scores(ClosedModel):
     frozen: dict[str, dict[str, FoldPasses]]
     runs: dict[str, FoldPasses]
     checkpoints: dict[str, dict[int, FoldPasses]]
-    #: By further test set, of runs at their last update; left out of the file if the plan names none.
+    #: Passes by further test set, of runs after their last update; left out of the file if the plan names none.
     also_test: dict[str, TestSetPasses] = Field(default_factory=dict)
 
     @property
@@ -77,17 +77,17 @@ class Scores(ClosedModel):
 
 
 def passes_array(text: str) -> npt.NDArray[np.bool_]:
-    """``[items]``: the passes that a string of ``0`` and ``1`` says."""
+    """Return passes ``[items]`` from a string of ``0`` and ``1``."""
     return np.array([character == "1" for character in text])
 
 
 def view_of(chosen: Method) -> str:
-    """The name of a method's view of the records, in which the frozen backbone is its matched reference."""
+    """Return the name of a method's view; the frozen backbone with the same view is the method's reference."""
     return f"{chosen.interface}, {chosen.serialisation}"
 
 
 def read_scores(experiment: Experiment) -> Scores:
-    """The scores; raises :class:`RunError` if there are none or if they are not those that the ledger records."""
+    """Read the scores; raises :class:`RunError` if there are none or if they differ from the ledger's digest."""
     path = experiment.path / SCORES_FILE
     ledger = experiment.ledger
     recorded = [field_of(entry, "digest", str, ledger.path) for entry in ledger.entries("scores")]
@@ -118,24 +118,24 @@ def read_scores(experiment: Experiment) -> Scores:
 
 
 def keep_earlier_scores(experiment: Experiment) -> None:
-    """Keep the recorded scores of an earlier opening beside those that replace them."""
+    """Rename the file with the recorded scores of an earlier opening, before others replace it."""
     path = experiment.path / SCORES_FILE
     number = len(experiment.ledger.entries("scores"))
     kept = path.with_name(f"scores-of-opening-{number}.json")
-    # If it is kept already, an interrupted evaluation wrote the file that is there now and recorded nothing.
+    # If they were kept already, an interrupted evaluation wrote the present file and did not record it.
     if number and path.exists() and not kept.exists():
         path.replace(kept)
 
 
 def openings(experiment: Experiment) -> list[dict[str, Any]]:
-    """Every opening of the held-out folds, as the ledger records it."""
+    """Return every opening of the held-out folds, from the experiment's ledger."""
     return [_opening(entry, experiment.ledger) for entry in experiment.ledger.entries("opening")]
 
 
 def other_openings(experiment: Experiment, dataset: Dataset) -> list[dict[str, Any]]:
-    """The openings of this dataset's held-out folds by other plans, as the ledger beside the dataset records them.
+    """Return the openings of this dataset's held-out folds by other plans, from the ledger beside the dataset.
 
-    A copy of the dataset begins a ledger of its own.
+    A copy of the dataset has its own ledger.
     """
     ledger = openings_of_dataset(dataset)
     return [
@@ -146,17 +146,17 @@ def other_openings(experiment: Experiment, dataset: Dataset) -> list[dict[str, A
 
 
 class UnsharedOpenings(NamedTuple):
-    """How many openings of one plan only the experiment's ledger records, and how many only the dataset's."""
+    """How many openings of one plan are only in the experiment's ledger, and how many only in the dataset's."""
 
     here_alone: int
     beside_dataset_alone: int
 
 
 def unshared_openings(experiment: Experiment, dataset: Dataset) -> UnsharedOpenings:
-    """The openings of the experiment's plan that one of the two ledgers does not record.
+    """Count the openings of the experiment's plan that are in only one of the two ledgers.
 
-    Beside the dataset alone: a copy of the experiment was opened, or rows were taken out of its ledger. Here alone: the
-    ledger beside the dataset was removed or replaced, or the dataset is a copy.
+    If only beside the dataset, a copy of the experiment was opened, or rows were removed from its ledger. If only here,
+    the ledger beside the dataset was removed or replaced, or the dataset is a copy.
     """
     ledger = openings_of_dataset(dataset)
     beside = Counter(
@@ -169,14 +169,14 @@ def unshared_openings(experiment: Experiment, dataset: Dataset) -> UnsharedOpeni
 
 
 def is_evaluated(experiment: Experiment, dataset: Dataset) -> bool:
-    """Whether the held-out folds were opened, as both ledgers record it, and scores came of it."""
+    """Return whether the held-out folds were opened, both ledgers record this, and scores were recorded after it."""
     kinds = [entry.kind for entry in experiment.ledger.entries()]
     scored = "opening" in kinds and "scores" in kinds[kinds.index("opening") :]
     return scored and not unshared_openings(experiment, dataset).here_alone
 
 
 def _identity(opening: dict[str, Any]) -> tuple[str, str | None, str | None]:
-    """What tells two openings of a plan apart, in two ledgers; their clocks alone may agree, or be set to."""
+    """Return what identifies an opening of a plan in two ledgers; times alone may agree, or may be set to agree."""
     return opening["at"], opening["reason"], opening.get("nonce")
 
 
@@ -188,12 +188,12 @@ def _opening(entry: Entry, ledger: Ledger) -> dict[str, Any]:
 
 
 def openings_of_dataset(dataset: Dataset) -> Ledger:
-    """The ledger beside a dataset: every opening of its folds, by whatever plan."""
+    """Return the ledger beside a dataset, which has every opening of its folds by any plan."""
     return Ledger(openings_path(dataset.path))
 
 
 def record_opening(experiment: Experiment, datasets: Sequence[Dataset], reason: str | None) -> None:
-    """Record that the folds are opened now, in all ledgers, unless an interrupted evaluation has done so.
+    """Record in all ledgers that the folds are opened now, unless an interrupted evaluation has done so.
 
     Raises :class:`RunError` if they were opened and scored before and there is no ``reason``.
     """
@@ -226,7 +226,7 @@ def record_opening(experiment: Experiment, datasets: Sequence[Dataset], reason: 
 def _record_beside(
     experiment: Experiment, datasets: Sequence[Dataset], opening: dict[str, Any]
 ) -> None:
-    """Record an opening beside the datasets too, unless a call that was interrupted after it has done so."""
+    """Record an opening beside the datasets too, unless an interrupted call has done so."""
     body = {"plan_hash": experiment.plan.plan_hash, **opening}
     for dataset in datasets:
         if body not in [entry.body for entry in recorded_openings(dataset.path)]:

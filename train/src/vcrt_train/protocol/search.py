@@ -1,9 +1,8 @@
-"""Describe a search for hyper-parameters on source items only: what was tried, with what result, and what is chosen.
+"""Describe a search for hyper-parameters on source items only: its trials, their results, and the chosen settings.
 
-Every method tries the same settings on every fold, so that all have had equal effort; a setting that a method has no
-use for (the margin of a method without one) is of no consequence for it. Each fold is searched by itself, because
-another fold's source environments include the one that this fold holds out. Not covered: running the trials
-(:mod:`vcrt_train.protocol.trials`).
+Every method tries the same settings on every fold, so that all get equal effort; a setting that a method does not use
+(such as the margin) has no effect on it. Each fold is searched by itself, because another fold's source environments
+include the one that this fold holds out. Not covered: how trials run (:mod:`vcrt_train.protocol.trials`).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ SEARCH_FILE = "search.json"
 MAX_TRIALS = 1000
 LEARNING_RATE = "optimiser.learning_rate"
 UPDATES = "schedule.updates"
-#: Lowest and highest value of each setting; all are spread uniformly in their logarithm.
+#: Lowest and highest value of each setting; the values are spread uniformly in the logarithm.
 RANGES: Mapping[str, tuple[float, float]] = {
     LEARNING_RATE: (1e-4, 4e-3),
     "objective.alpha": (0.02, 1.0),
@@ -44,28 +43,28 @@ RANGES: Mapping[str, tuple[float, float]] = {
 
 
 class Trial(ClosedModel):
-    """One method trained on one fold's source items with one choice of settings, and how it fared on others of them."""
+    """One method trained on a part of one fold's source items with one choice of settings, and its result on others."""
 
     method: str
     held_out: str
     number: int
     #: By name, such as ``objective.margin``.
     settings: dict[str, float]
-    #: Share of greedy passes on the validation items; 0 for a run that left the finite numbers.
+    #: Share of greedy passes on the validation items; 0 for a run that diverged.
     pass_rate: float
-    #: Mean probability of the certified orbit on the validation items; 0 likewise.
+    #: Mean probability of the certified orbit on the validation items; 0 for a run that diverged.
     orbit_mass: float
     diverged: bool = False
 
 
 class SearchCheck(ClosedModel):
-    """What of a search was run again and came out the same: how many trials, and how many of them were chosen ones."""
+    """How many trials of a search were repeated with the same result, and how many of these were chosen ones."""
 
     trials: int
     chosen: int
 
     def in_words(self) -> str:
-        """For a plan and its report."""
+        """Say this in a sentence, for a plan and its report."""
         return (
             f"{self.trials} of the trials, {self.chosen} of them chosen ones, were drawn and run again when the plan "
             "was made, and came out the same."
@@ -73,15 +72,15 @@ class SearchCheck(ClosedModel):
 
 
 class Search(ClosedModel):
-    """All trials of a search, with everything that they depend on."""
+    """All trials of a search, with everything on which they depend."""
 
     format: str
     root_hash: str
-    #: The backbone by name, its number format and what it is shown, without the place of its files.
+    #: The backbone by name, with its number format and what it is shown, without the place of its files.
     backbone: BackboneReference
     backbone_digest: str
     methods: tuple[str, ...]
-    #: What each method is: its row of the method table.
+    #: The definition of each method: its row of the method table.
     definitions: dict[str, dict[str, Any]]
     held_out: tuple[str, ...]
     num_trials: int
@@ -101,22 +100,22 @@ class Search(ClosedModel):
 
     @property
     def num_updates(self) -> int:
-        """How many updates each trial made."""
+        """The number of updates of each trial."""
         updates: int = self.config["schedule"]["updates"]
         return updates
 
     @property
     def backbone_identity(self) -> dict[str, Json]:
-        """The backbone as a plan names it."""
+        """The identity of the backbone, in the form of a plan."""
         return self.backbone.identity
 
     def best(self, method: str, held_out: str) -> Trial:
-        """The trial with most validation passes; of equal ones, that with most orbit mass, then the first."""
+        """Return the trial with the highest pass rate; if equal, the one with the most orbit mass, then the first."""
         mine = [t for t in self.trials if (t.method, t.held_out) == (method, held_out)]
         return max(mine, key=lambda t: (not t.diverged, t.pass_rate, t.orbit_mass, -t.number))
 
     def in_words(self, check: SearchCheck | None = None) -> str:
-        """How the settings were chosen, and what of that was checked, for a plan and its report."""
+        """Say how the settings were chosen and which trials were repeated, for a plan and its report."""
         checked = "None of the trials was run again: the search is unverified."
         share = self.config["data"]["validation_share"]
         ranges = ", ".join(
@@ -133,9 +132,9 @@ class Search(ClosedModel):
         )
 
     def require_same_training(self, config: RunConfig, methods: Sequence[str]) -> None:
-        """Raise :class:`RunError` unless the trials trained these methods as ``config``.
+        """Raise :class:`RunError` unless the trials trained these methods with the settings of ``config``.
 
-        Left out is what is searched, and the number of updates: runs may be longer than trials, as the plan then says.
+        Searched settings may differ; runs may have more updates than trials, and the plan then says so.
         """
         from vcrt_train.training.methods import method
 
@@ -170,7 +169,7 @@ class Search(ClosedModel):
                 )
 
     def require(self, **expected: Json) -> None:
-        """Raise :class:`RunError` unless the search has these values of its fields."""
+        """Raise :class:`RunError` unless the fields of the search have these values."""
         for name, value in expected.items():
             if getattr(self, name) != value:
                 raise RunError(
@@ -183,7 +182,7 @@ class Search(ClosedModel):
 
 
 def require_not_given(config: RunConfig, names: Iterable[str] = RANGES) -> None:
-    """Raise :class:`ConfigError` for the first setting that is given though a search chooses it."""
+    """Raise :class:`ConfigError` for the first setting that is given although a search chooses it."""
     for name in names:
         if config.value(name) != DEFAULTS.value(name):
             raise ConfigError(
@@ -196,8 +195,8 @@ def require_not_given(config: RunConfig, names: Iterable[str] = RANGES) -> None:
 
 
 def shared_settings(config: RunConfig) -> dict[str, dict[str, Any]]:
-    """The settings of a run but those that a search chooses, and but those that no result depends on."""
-    # Which backbone it is, in which format and what it is shown stands beside them.
+    """Return a run's settings without those that a search chooses, and those on which no result depends."""
+    # The search states the backbone, its format and what it is shown elsewhere.
     shown = ("dtype", "prompt_style", "relation_names")
     beside = (f"model.{name}" for name in ("backbone", "lock", *shown))
     out = (*WITHOUT_EFFECT, *RANGES, *beside)
@@ -209,12 +208,12 @@ def shared_settings(config: RunConfig) -> dict[str, dict[str, Any]]:
 
 
 def in_words(setting: str) -> str:
-    """A searched setting's name in a sentence."""
+    """Return the name of a searched setting as words of a sentence."""
     return setting.partition(".")[2].replace("_", " ")
 
 
 def ranges_around(learning_rate: float) -> dict[str, tuple[float, float]]:
-    """The ranges for another learning rate than the embedded backbone's: that one's is moved by as much."""
+    """Return the ranges around a learning rate: that of the embedded backbone, scaled by the ratio of the two rates."""
     factor = learning_rate / EMBEDDED_LEARNING_RATE
     low, high = RANGES[LEARNING_RATE]
     return {**RANGES, LEARNING_RATE: (low * factor, high * factor)}
@@ -223,22 +222,22 @@ def ranges_around(learning_rate: float) -> dict[str, tuple[float, float]]:
 def settings_of_trial(
     seed: int, number: int, learning_rate: float = EMBEDDED_LEARNING_RATE
 ) -> dict[str, float]:
-    """The settings of a trial: the defaults for number 0, otherwise a point of a Halton sequence scrambled by ``seed``.
+    """Return a trial's settings: the defaults for number 0, else a point of a Halton sequence scrambled by ``seed``.
 
-    The learning rates lie around the default's as those of the embedded backbone around its own. A trial's settings do
-    not depend on how many trials there are.
+    The range of learning rates is scaled as in :func:`ranges_around`. A trial's settings do not depend on how many
+    trials there are.
     """
     if number == 0:
         defaults = {
             name: cast(float, DEFAULTS.value(name)) for name in RANGES if name != LEARNING_RATE
         }
         return {LEARNING_RATE: learning_rate, **defaults}
-    # Half a second to import, and of use in a search alone.
+    # The import takes half a second, and only a search needs it.
     from scipy.stats import qmc
 
     sequence = qmc.Halton(len(RANGES), rng=generator(seed, "search"))
     point = sequence.fast_forward(number - 1).random(1)[0]
-    # Six digits are enough, and are written without rounding.
+    # Six digits are enough, and JSON keeps them exactly.
     return {
         name: float(f"{low * (high / low) ** float(share):.6g}")
         for (name, (low, high)), share in zip(
@@ -248,14 +247,14 @@ def settings_of_trial(
 
 
 def of_length(updates: int) -> dict[str, Any]:
-    """The settings of trials of so many updates: what is kept on the way is of no use, a trial is scored at its end."""
+    """Return the settings of trials with this many updates; only the last is kept, because trials are scored there."""
     return {UPDATES: updates, "schedule.checkpoints": (updates,)}
 
 
 def chosen_for(
     search: Search, methods: Sequence[str], folds: Sequence[str]
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """The chosen settings by method and fold; raises :class:`vcrt.errors.VcrtError` if the search left one out."""
+    """Return the chosen settings by method and fold; raises :class:`UnknownNameError` if the search left one out."""
     for what, names, known in (
         ("searched method", methods, search.methods),
         ("searched environment", folds, search.held_out),
@@ -273,7 +272,7 @@ def write_search(search: Search, path: Path) -> None:
 
 
 def read_search(path: Path) -> Search:
-    """Read a search; raises :class:`RunError` if it is missing, malformed, altered or incomplete."""
+    """Read a search; raises :class:`RunError` if it is missing, malformed, changed or incomplete."""
     remedy = "restore the original, or search again with `vcrt search`"
     if not path.is_file():
         raise RunError("there is no such search", where=str(path), remedy=remedy)
@@ -292,7 +291,7 @@ def read_search(path: Path) -> Search:
 
 
 def unreadable(what: str, path: Path, error: Exception, remedy: str) -> RunError:
-    """The error for a search or a plan that does not have the form of one."""
+    """Make the error for a search or plan that does not have the right form."""
     return RunError(
         f"the {what} cannot be read",
         where=str(path),
@@ -302,7 +301,7 @@ def unreadable(what: str, path: Path, error: Exception, remedy: str) -> RunError
 
 
 def changed(what: str, path: Path, found: str, expected: str, remedy: str) -> RunError:
-    """The error for a search or a plan that has not the hash that it was made with."""
+    """Make the error for a search or plan that differs from its hash."""
     return RunError(
         f"the {what} was changed after it was made",
         where=str(path),
@@ -313,10 +312,10 @@ def changed(what: str, path: Path, found: str, expected: str, remedy: str) -> Ru
 
 
 def _require_complete(search: Search, path: Path) -> None:
-    """Equal effort: every method has every trial on every fold, with the settings that the seed gives."""
+    """Raise :class:`RunError` unless every method has every trial on every fold, with the settings of the seed."""
     found = [(t.method, t.held_out, t.number, t.settings) for t in search.trials]
     expected = []
-    # What is said to have been tried is listed only where as much is there.
+    # Expected trials are listed only if the file has as many: it may state any number.
     whole = len(search.held_out) * len(search.methods) * search.num_trials == len(found)
     if whole and search.num_trials <= MAX_TRIALS and 1e-12 < search.learning_rate < 1e6:
         settings = [

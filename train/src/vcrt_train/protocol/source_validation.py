@@ -1,8 +1,8 @@
 """Measure a run's source pass rate on untrained items while it trains, and flag a run that stays below its backbone.
 
-What shows a destroyed policy is greedy orders of source items that are set aside. Nothing is drawn from the run's
-generators and no weight is touched, so that a run comes to the same bits without it. How runs stand is told while they
-are trained and scored: pass rates with an interval, beside chance. Not covered: results, which are the report's.
+Greedy orders of source items that are set aside show whether training destroys the policy. The measurement draws
+nothing from the run's generators and changes no weight, so a run has the same bits without it. Messages during training
+and scoring also come from here: pass rates with an interval, beside chance. Not covered: results (see the report).
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ RULE = (
     "A run is flagged when, at three validations in a row, the whole 95% interval of its source pass rate lies below "
     "the frozen backbone's pass rate on the same items."
 )
-#: What is said instead of a run that has fewer.
+#: The message for a run with fewer validations.
 TOO_FEW = "too few validations to flag"
-#: What to do about a run that is flagged.
+#: The remedy for a flagged run.
 FLAGGED_REMEDY = "A lower learning rate helps most often: docs/train.md says what else to look at."
-#: What a log says at a validation.
+#: The fields that a validation adds to a log.
 RATE, LOW, HIGH, FROZEN, FLAGGED = (
     "source_pass_rate",
     "source_pass_rate_low",
@@ -54,11 +54,11 @@ RATE, LOW, HIGH, FROZEN, FLAGGED = (
     "frozen_source_pass_rate",
     "flagged",
 )
-#: Updates at the end of a run's log that its reward is the mean of.
+#: The number of last updates whose mean reward is told.
 RECENT = 50
-#: Seconds between two words on a run's course.
+#: Seconds between two messages on a run.
 TOLD_EVERY_S = 30.0
-#: What to do about a run that is at chance.
+#: The remedy for a run that is at chance.
 AT_CHANCE = (
     "An evaluation opens what was held out once, and would show no more. More certified episodes help, then more "
     "--updates: docs/train.md says what to expect at which size."
@@ -66,7 +66,7 @@ AT_CHANCE = (
 
 
 class Validated(NamedTuple):
-    """One validation as a log has it: shares of the items that pass, and whether the run is flagged by then."""
+    """One validation in a log: shares of the items that pass, and whether the run is flagged by then."""
 
     update: int
     rate: float
@@ -85,7 +85,7 @@ class Validated(NamedTuple):
 
 
 def validations(log: Iterable[Mapping[str, Json]]) -> list[Validated]:
-    """The validations among the updates of a log, in their order; what is none, whoever wrote it, is passed over."""
+    """Return the validations among the updates of a log, in their order; ignore lines of another form."""
     found = []
     for line in log:
         values = [line.get(name) for name in ("update", RATE, LOW, HIGH, FROZEN, FLAGGED)]
@@ -97,27 +97,27 @@ def validations(log: Iterable[Mapping[str, Json]]) -> list[Validated]:
 
 
 def flagged_at(log: Iterable[Mapping[str, Json]]) -> Validated | None:
-    """The validation that flagged a run; None if none did."""
+    """Return the validation that flagged a run; None if none did."""
     return next((one for one in validations(log) if one.flagged), None)
 
 
 def is_too_short_to_flag(schedule: ScheduleConfig) -> bool:
-    """Whether a whole run is validated, after every so many updates and the last, but too seldom to be flagged."""
+    """Return whether a whole run is validated, but too seldom to be flagged."""
     every = schedule.validate_every
     return every > 0 and -(-schedule.updates // every) < IN_A_ROW
 
 
 def flagged_runs(bodies: Mapping[str, Mapping[str, Json]]) -> dict[str, int]:
-    """The update at which each flagged run was flagged, from the ledger's rows of finished runs by name."""
+    """Return the update at which each flagged run was flagged, from the ledger's rows of finished runs by name."""
     found = {name: body.get("source_validation") for name, body in bodies.items()}
     flags = {n: one.get("flagged_at") for n, one in found.items() if isinstance(one, dict)}
     return {name: update for name, update in flags.items() if isinstance(update, int)}
 
 
 def stratified(items: Sequence[Item], limit: int, seed: int) -> list[Item]:
-    """At most ``limit`` items, from each environment in turn, so that all have as many until one has no more.
+    """Choose at most ``limit`` items, one from each environment in turn, as long as it has any.
 
-    Which ones depends on the seed and the items alone, so that it is the same for every method and run.
+    The choice depends only on the seed and the items, so it is the same for every method and run.
     """
     of: dict[str, list[Item]] = {}
     for item in items:
@@ -134,10 +134,10 @@ def stratified(items: Sequence[Item], limit: int, seed: int) -> list[Item]:
 
 @dataclass(kw_only=True, slots=True)
 class SourceValidation:
-    """What a run is measured on while it trains: see :class:`vcrt_train.training.run.Validation`.
+    """The items on which a run is measured while it trains: see :class:`vcrt_train.training.run.Validation`.
 
-    Several processes share the items; where they hold one model in shards, each of them scores all, because a pass is
-    by all of them together.
+    Several processes share the items; if they hold one model in shards, each process scores all items, because every
+    forward pass needs all processes.
     """
 
     items: Sequence[EncodedItem]
@@ -157,19 +157,19 @@ class SourceValidation:
         seed: int,
         group: ProcessGroup = ALONE,
     ) -> SourceValidation:
-        """On some of the ``items`` that are set aside, as the method's policy sees them."""
+        """Choose some of the ``items`` that are set aside, and encode them as the method's policy sees them."""
         some = [item.supervised for item in stratified(items, MOST_ITEMS, seed)]
         ready = encode_items(some, chosen, seed=seed, encode=backbone.encode)
         return cls(items=ready, chosen=chosen, config=config, group=group)
 
     def begin(self, model: CausalModel) -> None:
-        """Measure the frozen backbone, which ``model`` still is."""
+        """Measure the frozen backbone; call this before ``model`` is trained."""
         self.frozen = self.pass_rate(model)
 
     def measure(
         self, model: CausalModel, log: Sequence[Mapping[str, Json]], update: int
     ) -> dict[str, float]:
-        """What the log says of the model after ``update``; ``log`` has the updates before."""
+        """Return the fields of the log on the model after ``update``; ``log`` has the updates before."""
         rate = self.pass_rate(model)
         low, high = proportion_interval(round(rate * len(self.items)), len(self.items))
         found = {RATE: rate, LOW: low, HIGH: high, FROZEN: self.frozen, FLAGGED: 0.0}
@@ -178,7 +178,7 @@ class SourceValidation:
         return {**found, FLAGGED: float(is_long_below or flagged_at(log) is not None)}
 
     def pass_rate(self, model: CausalModel) -> float:
-        """The share of the items whose greedy order is in the certified orbit; all processes call this together."""
+        """Return the share of items whose greedy order is in the certified orbit; all processes call this together."""
         group = self.group
         mine = self.items if group.is_sharded else self.items[group.rank :: group.size]
         answers = greedy_orders(
@@ -198,7 +198,7 @@ class SourceValidation:
         return passed / len(self.items)
 
     def record(self, log: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
-        """What the ledger keeps of a finished run's validations."""
+        """Return the ledger's record of a finished run's validations."""
         found, flag = validations(log), flagged_at(log)
         if not found:
             return {}
@@ -213,13 +213,13 @@ class SourceValidation:
 
 
 def chance_of(manifest: Manifest, environments: Collection[str]) -> float | None:
-    """The pass rate of a random order on some environments' items: legal orders over all; None if not counted."""
+    """Return a random order's pass rate on some environments' items: legal orders over all; None if not counted."""
     counts = [one for name in environments for one in manifest.counts[name].values()]
     return legal_share((one.legal_orders, one.orders) for one in counts)
 
 
 def is_at_chance(rate: float, num_items: int, chance: float | None) -> bool:
-    """Whether the 95% interval over ``num_items`` items includes the pass rate of a random order, or lies below it."""
+    """Return whether the 95% interval over ``num_items`` items includes or lies below a random order's pass rate."""
     return (
         chance is not None and proportion_interval(round(rate * num_items), num_items)[0] <= chance
     )
@@ -239,9 +239,9 @@ def standing(what: str, rate: float, num_items: int, chance: float | None) -> st
 
 @dataclass(kw_only=True, slots=True)
 class Course:
-    """Tells every now and then, and at a run's end, what share of the orders that training draws passes.
+    """Tell in intervals of time, and at a run's end, what share of the orders that training draws passes.
 
-    Every validation is told, and when it flags the run.
+    It also tells every validation, and warns when one flags the run.
     """
 
     run: str
@@ -256,7 +256,7 @@ class Course:
     recent: deque[UpdateMetrics] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     def note(self, metrics: UpdateMetrics) -> None:
-        """Take note of an update, and tell how the run stands if it is time to."""
+        """Record an update, and tell the state of the run if it is time."""
         self.recent.append(metrics)
         for found in validations([metrics.to_json()]):
             self.tell_pass_rate(found.update, found.rate, found.frozen)
@@ -272,7 +272,7 @@ class Course:
             sum(getattr(one, name) for one in self.recent) / count
             for name in ("mean_reward", "orbit_mass")
         )
-        # A source item that was drawn twice is one item.
+        # Updates can draw a source item twice, which counts once.
         items = min(count * self.prompts, self.num_items)
         told = standing(
             f"{self.run} after update {metrics.update} of {self.num_updates}: reward (orders drawn in the last "

@@ -1,4 +1,4 @@
-"""Choose which source items are trained on and which only measure retention: split by source, never within one."""
+"""Split the source items into those to train on and those that only measure retention; never split one source."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from vcrt_train.training.run import episode_order, num_draws
 
 @dataclass(frozen=True, slots=True)
 class SourceSplit:
-    """The source items of one fold: those that training draws from, and those that it never sees."""
+    """The source items of one fold: those from which training draws, and those that it never sees."""
 
     training: tuple[Item, ...]
     retention: tuple[Item, ...]
 
     def require_both(self, held_out: str, purpose: str, use: str) -> None:
-        """Raise :class:`RunError` unless there are items of both kinds; says what they are for."""
+        """Raise :class:`RunError` unless there are items of both kinds; the error states their purpose."""
         if not self.training or not self.retention:
             raise RunError(
                 f"too few source items to {purpose}",
@@ -36,10 +36,10 @@ class SourceSplit:
 def split_sources(
     dataset: Dataset, held_out: str, retention_share: float, seed: int
 ) -> SourceSplit:
-    """The split source items of a fold; no file of the environment ``held_out`` is opened.
+    """Load and split the source items of a fold; no file of the environment ``held_out`` is opened.
 
-    A process that is asked for one fold again does not read it again; it never keeps two folds, so that what one holds
-    out is not in memory because another trains on it.
+    A process keeps the last fold, so as not to read it again. It never keeps two folds: the environment that one holds
+    out would be in memory as a source of the other.
     """
     identity = (str(dataset.path), dataset.manifest.root_hash)
     key = (*identity, held_out, retention_share, seed)
@@ -58,9 +58,9 @@ _LAST: dict[tuple[str, str, str, float, int], SourceSplit] = {}
 def source_split(
     environments: Sequence[Sequence[Item]], retention_share: float, seed: int
 ) -> SourceSplit:
-    """Set aside at least ``retention_share`` of each environment's items, whole sources at a time.
+    """Set aside at least ``retention_share`` of each environment's items, in whole sources.
 
-    The choice depends on the seed and the sources alone, so that it is the same for every method and run.
+    The choice depends only on the seed and the sources, so it is the same for every method and run.
     """
     training: list[Item] = []
     retention: list[Item] = []
@@ -72,14 +72,14 @@ def source_split(
 
 
 def hash_of_order(source: SourceSplit, config: ResolvedConfig, run_seed: int) -> str:
-    """The hash of the episodes that a run trains on, in the order in which it draws them."""
+    """Return the hash of the episodes that a run trains on, in the order in which it draws them."""
     identities = [item.episode_id for item in source.training]
     order = episode_order(len(identities), num_draws(config), run_seed)
     return json_digest([identities[i] for i in order])
 
 
 def set_aside(source_of_item: Sequence[str], retention_share: float, seed: int) -> frozenset[str]:
-    """The sources of one environment that training never sees, given the source of each of its items."""
+    """Choose the sources of one environment that training never sees, given the source of each of its items."""
     sources, num_items_of = sorted(set(source_of_item)), Counter(source_of_item)
     wanted = retention_share * len(source_of_item)
     aside: set[str] = set()

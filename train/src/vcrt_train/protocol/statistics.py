@@ -1,13 +1,13 @@
 """Compute pass rates, paired differences and their bootstrap intervals, as pure functions on arrays.
 
-Scores of one method on one held-out fold are an array ``[runs, items]``: for passes of 0 and 1, for paired
-differences of -1, 0 and 1. Everything is a fraction of 1; only the report multiplies by 100.
+Scores of one method on one held-out fold are an array ``[runs, items]``, which holds 0 and 1 for passes, and -1, 0 and
+1 for paired differences. All values are fractions of 1; only the report multiplies by 100.
 
-Both bootstraps use that items with equal scores in every run are exchangeable: to draw ``n`` items with replacement
-is to draw multinomial counts of the distinct columns. That is the same distribution as drawing indices, at a cost
-that does not grow with the number of items.
+In both bootstraps, items with equal scores in every run are exchangeable: a draw of ``n`` items with replacement is a
+draw of multinomial counts of the distinct columns. This has the same distribution as a draw of indices, and its cost
+does not grow with the number of items.
 
-Not covered: bootstrap intervals other than percentile intervals, and the choice of what is compared with what.
+Not covered: bootstrap intervals other than percentile intervals, and the choice of comparisons.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy.typing as npt
 from vcrt.errors import VcrtError
 
 FloatArray = npt.NDArray[np.float64]
-#: Ends of intervals are sums of floats: what is nearer to zero than this is zero.
+#: Ends of intervals are sums of floats; a value nearer to zero than this counts as zero.
 ZERO = 1e-12
 #: Upper bound on the elements of one block of resampled counts (32 MiB of 8-byte integers).
 MAX_BLOCK_ELEMENTS = 4 * 1024 * 1024
@@ -31,8 +31,8 @@ MAX_BLOCK_ELEMENTS = 4 * 1024 * 1024
 class Interval:
     """An estimate and its interval.
 
-    ``over_runs`` says whether it was made to hold for new runs too (:mod:`vcrt_train.protocol.crossed`): only then does
-    its sign decide anything about methods.
+    ``over_runs`` says whether the interval holds for new runs too (:mod:`vcrt_train.protocol.crossed`); its sign may
+    decide between methods only if it does.
     """
 
     estimate: float
@@ -49,7 +49,7 @@ class Interval:
 
 
 def proportion_interval(count: int, total: int, level: float = 0.95) -> tuple[float, float]:
-    """The exact (Clopper-Pearson) interval of a proportion: ``count`` of ``total`` independent comparisons."""
+    """Return the exact (Clopper-Pearson) interval of a proportion: ``count`` of ``total`` independent comparisons."""
     checked_level(level)
     if not 0 <= count <= total or total < 1:
         raise VcrtError(
@@ -66,25 +66,25 @@ def proportion_interval(count: int, total: int, level: float = 0.95) -> tuple[fl
 
 
 def pass_rate(passes: npt.ArrayLike) -> float:
-    """Mean over runs and items of ``passes [runs, items]`` (every run has the same items, so the order is moot)."""
+    """Return the mean of ``passes [runs, items]`` over runs and items."""
     return float(checked_scores(passes, "passes").mean())
 
 
 def run_means(scores: npt.ArrayLike) -> FloatArray:
-    """The mean over items of each run: ``[runs, items] -> [runs]``."""
+    """Return the mean over items of each run: ``[runs, items] -> [runs]``."""
     means: FloatArray = checked_scores(scores, "scores").mean(axis=1)
     return means
 
 
 def macro(rates_by_fold: Mapping[str, float]) -> float:
-    """The mean over folds with equal weight, whatever their numbers of items."""
+    """Return the mean over folds with equal weight, for any numbers of items."""
     if not rates_by_fold:
         raise VcrtError("no fold to average over", expected="at least one fold")
     return float(np.mean([rates_by_fold[fold] for fold in sorted(rates_by_fold)]))
 
 
 def paired_differences(passes: npt.ArrayLike, baseline: npt.ArrayLike) -> FloatArray:
-    """Item-level differences ``[runs, items]`` of two methods on the same items, run by run."""
+    """Return the item-level differences ``[runs, items]`` of two methods on the same items, run by run."""
     first, second = checked_scores(passes, "passes"), checked_scores(baseline, "baseline")
     if first.shape != second.shape:
         raise VcrtError(
@@ -96,7 +96,7 @@ def paired_differences(passes: npt.ArrayLike, baseline: npt.ArrayLike) -> FloatA
 
 
 def negative_comparisons(differences_by_fold: Mapping[str, npt.ArrayLike]) -> tuple[int, int]:
-    """How many fold-by-run mean differences are below zero, and how many there are."""
+    """Count the fold-by-run mean differences that are below zero, and all of them."""
     means = [run_means(differences) for differences in differences_by_fold.values()]
     return sum(int((m < 0).sum()) for m in means), sum(m.size for m in means)
 
@@ -107,7 +107,7 @@ def paired_replicates(
     *,
     num_resamples: int,
 ) -> dict[str, FloatArray]:
-    """Each fold's mean differences ``[num_resamples]`` when its items are resampled and its runs averaged."""
+    """Return each fold's mean differences ``[num_resamples]`` with its items resampled and its runs averaged."""
     folds = _folds(differences_by_fold, num_resamples)
     return {
         fold: _resampled_run_means(scores, generator, num_resamples).mean(axis=1)
@@ -121,7 +121,7 @@ def hierarchical_replicates(
     *,
     num_resamples: int,
 ) -> dict[str, FloatArray]:
-    """Each fold's mean differences ``[num_resamples]`` when its runs and its items are both resampled.
+    """Return each fold's mean differences ``[num_resamples]`` with both its runs and its items resampled.
 
     Runs and items are crossed: every run is scored on the same items, so one resample of items serves all runs.
     """
@@ -140,11 +140,11 @@ def paired_bootstrap(
     num_resamples: int = 10_000,
     level: float = 0.95,
 ) -> Interval:
-    """The paper's interval: episode-paired, runs averaged first, folds of equal weight, percentiles.
+    """Return the paper's interval: episode-paired, runs averaged first, folds of equal weight, percentiles.
 
-    It says how the items drawn matter, for exactly these runs; it is too narrow as a statement about new runs.
-    ``differences_by_fold`` maps each fold to ``[runs, items]``; one fold alone is allowed. The order of folds
-    and of items does not change the result.
+    It covers the choice of items for exactly these runs; it is too narrow for new runs. ``differences_by_fold`` maps
+    each fold to ``[runs, items]``; a single fold is allowed. The order of folds and of items does not change the
+    result.
     """
     replicates = paired_replicates(differences_by_fold, generator, num_resamples=num_resamples)
     return macro_interval(differences_by_fold, replicates, level)
@@ -156,10 +156,10 @@ def hierarchical_bootstrap(
     num_resamples: int = 10_000,
     level: float = 0.95,
 ) -> Interval:
-    """The interval that resamples runs as well as items; arguments as for :func:`paired_bootstrap`.
+    """Return the interval that resamples both runs and items; arguments as for :func:`paired_bootstrap`.
 
-    With one run it has nothing to resample and equals the paired interval in distribution. With few runs it is still
-    too narrow: resampling R runs shows only (R - 1) / R of their variance.
+    With one run, it equals the paired interval in distribution. With few runs, it is still too narrow: the resampling
+    of R runs shows only (R - 1) / R of their variance.
     """
     replicates = hierarchical_replicates(
         differences_by_fold, generator, num_resamples=num_resamples
@@ -172,7 +172,7 @@ def macro_interval(
     replicates: Mapping[str, FloatArray],
     level: float = 0.95,
 ) -> Interval:
-    """The macro mean of ``scores_by_fold`` with the percentile interval of its folds' replicates."""
+    """Return the macro mean of ``scores_by_fold`` with the percentile interval of its folds' replicates."""
     estimate = macro({fold: pass_rate(scores) for fold, scores in scores_by_fold.items()})
     total = sum((replicates[fold] for fold in sorted(scores_by_fold)), start=np.zeros(()))
     return _percentile_interval(estimate, total / len(scores_by_fold), level)
@@ -183,10 +183,10 @@ def share_intervals(
     replicates: Mapping[str, FloatArray],
     level: float = 0.95,
 ) -> dict[str, Interval]:
-    """Each fold's share of the macro difference, its mean over the sum of all folds' means, from their replicates.
+    """Return each fold's share of the macro difference, with an interval from the replicates.
 
-    Empty where the sum is zero, in the scores or in a resample: there is no share of nothing. Where the sum's own
-    interval includes zero, shares mean little; that is for the caller to see.
+    The share is the fold's mean over the sum of all folds' means. The result is empty if this sum is zero, in the
+    scores or in a resample. Shares mean little if the interval of the sum includes zero; the caller must check this.
     """
     estimates = {fold: pass_rate(scores) for fold, scores in differences_by_fold.items()}
     total = sum(replicates.values(), start=np.zeros(()))
@@ -203,7 +203,7 @@ def share_intervals(
 def _resampled_run_means(
     scores: FloatArray, generator: np.random.Generator, num_resamples: int
 ) -> FloatArray:
-    """Run means ``[num_resamples, runs]`` over items drawn with replacement."""
+    """Return run means ``[num_resamples, runs]`` over items drawn with replacement."""
     columns, multiplicity = np.unique(scores, axis=1, return_counts=True)
     num_items = scores.shape[1]
     weights = multiplicity / num_items
@@ -230,7 +230,7 @@ def _folds(
         raise VcrtError("no fold to resample", expected="at least one fold of differences")
     if num_resamples < 1:
         raise VcrtError("too few resamples", found=str(num_resamples), expected="at least 1")
-    # Sorted, so that the draws do not depend on the order in which folds were put into the mapping.
+    # Folds are sorted, so that the draws do not depend on the order of the mapping.
     return {
         fold: checked_scores(differences_by_fold[fold], fold)
         for fold in sorted(differences_by_fold)
@@ -238,7 +238,7 @@ def _folds(
 
 
 def checked_scores(values: npt.ArrayLike, name: str) -> FloatArray:
-    """``values`` as finite floats ``[runs, items]``; raises :class:`VcrtError` if they are something else."""
+    """Return ``values`` as finite floats ``[runs, items]``; raises :class:`VcrtError` if they are not."""
     scores = np.asarray(values, dtype=np.float64)
     if scores.ndim != 2 or 0 in scores.shape:
         raise VcrtError(
@@ -257,7 +257,7 @@ def _uniform(size: int) -> FloatArray:
 
 
 def checked_level(level: float) -> float:
-    """The level itself; raises :class:`VcrtError` if it is not between 0 and 1."""
+    """Return the level; raises :class:`VcrtError` if it is not between 0 and 1."""
     if not 0.0 < level < 1.0:
         raise VcrtError("not a level", found=str(level), expected="a number between 0 and 1")
     return level

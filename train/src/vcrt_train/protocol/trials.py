@@ -1,8 +1,8 @@
 """Run the trials of a search in worker processes, each on source items of its fold alone.
 
-A trial trains on a part of the items that the fold's runs will train on, and is scored on the rest; retention items
-take no part. Finished trials lie in ``OUTPUT.trials`` until the search is whole, so that an interrupted one goes on to
-the same result. Not covered: what is tried and chosen (:mod:`vcrt_train.protocol.search`).
+A trial trains on a part of the items that the fold's runs will train on, and is scored on the rest; it uses no
+retention items. The folder ``OUTPUT.trials`` holds finished trials until the search is whole, so that an interrupted
+search continues to the same result. Not covered: the choice of settings (:mod:`vcrt_train.protocol.search`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from vcrt_train.training.orbit_masses import orbit_log_masses
 from vcrt_train.training.run import require_trainable, train_run
 
 LOCK_FILE = "lock"
-#: What :func:`_file_name` gives.
+#: The names that :func:`_file_name` gives.
 _TRIAL = re.compile(r"[^/]+-[0-9]+-[0-9a-f]{16}\.json")
 
 
@@ -80,7 +80,7 @@ class _TrialJob:
     #: The learning rate of trial 0.
     base_rate: float
     seed: int
-    #: The hashes of the source code of the process that hands the job out, by package.
+    #: The hashes of the source code of the process that makes the job, by package.
     code: dict[str, str] = field(kw_only=True, hash=False)
 
 
@@ -97,9 +97,9 @@ def run_search(
     seed: int = 0,
     progress: Progress = SILENT,
 ) -> Search:
-    """Try ``num_trials`` settings for each method and fold and write the search to ``output``.
+    """Try ``num_trials`` settings for each method and fold, and write the search to ``output``.
 
-    Raises :class:`RunError` if ``output`` exists, or if there is nothing to try.
+    Raises :class:`RunError` if ``output`` exists, or if there is nothing or too much to try.
     """
     unfinished = _unfinished_path(output)
     discard_trials_of_finished(output)
@@ -159,11 +159,11 @@ def check_search(
     jobs: int,
     progress: Progress = SILENT,
 ) -> SearchCheck:
-    """Run ``number`` of a search's trials again, every other one among those that were chosen; all, if it has no more.
+    """Run up to ``number`` of a search's trials again, about half of them chosen ones if there are enough of both.
 
-    Which ones is drawn so that nobody who writes the file can foresee it. ``config`` is the plan's. Raises
-    :class:`RunError` for the first that comes out otherwise, and before any is run where they would be on a GPU:
-    trials repeat bit for bit on one kind of processor alone.
+    The sample is drawn so that an author of the file cannot foresee it. ``config`` is the plan's. Raises
+    :class:`RunError` for the first trial with another result; and, before any trial, if the backbone runs on a GPU,
+    because trials repeat bit for bit only on one kind of processor.
     """
     if device_of(backbone) != "cpu":
         raise RunError(
@@ -207,7 +207,7 @@ def _work(
     config: ResolvedConfig,
     asked: Sequence[tuple[str, str, int]],
 ) -> list[_TrialJob]:
-    """The jobs of a search's trials, each by its method, fold and number, by the code that is here."""
+    """Make the jobs of trials, given by method, fold and number, with the hashes of the present code."""
     code, rate = code_of(dataset.environments), search.learning_rate
     return [
         _TrialJob(
@@ -228,9 +228,9 @@ def _work(
 
 
 def discard_trials_of_finished(output: Path) -> None:
-    """Remove the single trials beside a search that a killed call wrote without coming to remove them.
+    """Remove the single trials beside a finished search, which remain if the call was killed at its end.
 
-    What is no search, or no trial of one, is left as it is.
+    Files that are no search or no trial are left as they are.
     """
     unfinished = _unfinished_path(output)
     if not output.is_file() or not unfinished.is_dir():
@@ -242,7 +242,7 @@ def discard_trials_of_finished(output: Path) -> None:
 
 
 def _remove_trials(unfinished: Path) -> None:
-    """Remove trials and the lock, and the folder unless somebody keeps other files in it."""
+    """Remove trials and the lock, and the folder unless it holds other files."""
     remove_unfinished_files(unfinished, "*")
     for path in unfinished.iterdir():
         if path.name == LOCK_FILE or _TRIAL.fullmatch(path.name):
@@ -258,7 +258,7 @@ def _unfinished_path(output: Path) -> Path:
 def _run_all(
     work: Sequence[_TrialJob], unfinished: Path, jobs: int, progress: Progress
 ) -> tuple[Trial, ...]:
-    """All trials in the order of ``work``; those that lie in ``unfinished`` are not run again."""
+    """Return all trials in the order of ``work``; do not repeat those in the folder ``unfinished``."""
     task = progress.task("search on source items", len(work), "trials")
     done = {job: _read_trial(unfinished / _file_name(job), job) for job in work}
     missing = [job for job, trial in done.items() if trial is None]
@@ -272,13 +272,13 @@ def _run_all(
 
 
 def _checked_once(work: Sequence[_TrialJob]) -> list[tuple[_TrialJob, bool]]:
-    """Which trials check scoring: the first of each method and fold, as all of one begin with one model and records."""
+    """Mark the first trial of each method and fold to check scoring; the others begin with equal model and records."""
     first = {(job.method, job.held_out): job for job in reversed(work)}
     return [(job, first[job.method, job.held_out] is job) for job in work]
 
 
 def _file_name(job: _TrialJob) -> str:
-    """A name that holds everything the trial depends on, so that another search's trials are not taken for it."""
+    """Return a name with a hash of everything on which the trial depends, so that no other search's trial has it."""
     identity = {
         **asdict(job),
         "dataset": job.root_hash,
@@ -290,7 +290,7 @@ def _file_name(job: _TrialJob) -> str:
 
 
 def _read_trial(path: Path, job: _TrialJob) -> Trial | None:
-    """A finished trial; None if there is none, or if it cannot be read, so that it is run again."""
+    """Read a finished trial; return None, so that it is run again, if it is missing or cannot be read."""
     try:
         trial = Trial.model_validate_json(read_limited(path, 2**20))
     except (OSError, ValueError):
@@ -300,7 +300,7 @@ def _read_trial(path: Path, job: _TrialJob) -> Trial | None:
 
 
 def _run_trial(asked: tuple[_TrialJob, bool]) -> Trial:
-    """One trial, and whether the scores of its model are checked before it."""
+    """Run one trial, after a check of its model's scores if the flag says so."""
     job, checks = asked
     require_unchanged_code(job.code)
     torch.set_num_threads(1)
@@ -364,7 +364,7 @@ def _run_trial(asked: tuple[_TrialJob, bool]) -> Trial:
 
 
 def _split(dataset: Dataset, job: _TrialJob) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
-    """The fold's training items, parted by source into those that are trained on and those that are scored."""
+    """Split the fold's training items by source into those to train on and those to score."""
     data = job.config.data
     names = [name for name in dataset.environments if name != job.held_out]
     training = split_sources(dataset, job.held_out, data.retention_share, job.seed).training
