@@ -229,7 +229,7 @@ def _reach(
     means: Mapping[str, float],
     within: tuple[float, float],
 ) -> float:
-    """Return how far from its fold's mean a score can lie, at least 1; return 0 if scores are unbounded or not whole."""
+    """Return how far a score can lie from its fold's mean, at least 1; 0 if scores are unbounded or not whole."""
     far = max(1.0, *(max(mean - within[0], within[1] - mean) for mean in means.values()))
     values = [np.asarray(scores_by_fold[fold], dtype=np.float64) for fold in means]
     are_whole = all((one == np.round(one)).all() for one in values)
