@@ -1,1 +1,1 @@
-"""Tables, figures and the self-contained page."""
+"""Make the tables, figures and self-contained page of a report."""

@@ -1,8 +1,8 @@
 """Compute the numbers of a report once from its contents: rates, differences and retention with their intervals.
 
-By update there are the backbone before training, every checkpoint that was scored, and the last update; the held-out
-passes of checkpoints are read after the opening, with everything else. Everything is a fraction of 1. Not covered:
-conclusions (:mod:`vcrt_train.report.summary`), wording, rounding and drawing.
+The numbers by update include the backbone before training, every scored checkpoint, and the last update; held-out
+passes of checkpoints are also read only after the opening. All values are fractions of 1. Not covered: conclusions
+(:mod:`vcrt_train.report.summary`), wording, rounding and drawing.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def points_of(
     kind: str,
     passes: Mapping[str, Mapping[int, BoolArray]],
 ) -> list[UpdatePoint]:
-    """The points of one method, update and kind from plain arrays: passes ``[items]`` by fold and seed.
+    """Compute the points of one method, update and kind from plain arrays: passes ``[items]`` by fold and seed.
 
-    The macro point stands last, if no fold of the report is missing.
+    The macro point is the last one, if no fold of the report is missing.
     """
     scores = Scores(
         by_fold={f: np.array([*runs.values()], dtype=np.float64) for f, runs in passes.items()},
@@ -78,7 +78,7 @@ def points_of(
 
 
 def update_points(contents: ReportContents) -> tuple[UpdatePoint, ...]:
-    """Every method at every update; empty if no checkpoint was scored."""
+    """Compute the points of every method at every update; empty if no checkpoint was scored."""
     if not any(run.checkpoints for run in contents.runs):
         return ()
     passes: dict[tuple[str, int, str], dict[str, dict[int, BoolArray]]] = {}
@@ -114,7 +114,7 @@ class MethodResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Analysis:
-    """Everything that tables, figures and sentences quote, with the contents that it is computed from."""
+    """All numbers of tables, figures and sentences, with the contents from which they are computed."""
 
     contents: ReportContents
     results: tuple[MethodResult, ...]
@@ -126,7 +126,7 @@ class Analysis:
     strongest_baseline: str | None
     #: The method under study minus each other method, and minus the frozen backbone.
     comparisons: Mapping[str, Comparison]
-    #: What the interface alone gives: the one matched baseline minus the other.
+    #: The effect of the interface alone: one matched baseline minus the other.
     interface: Comparison | None
     #: Pass rates of every scored checkpoint; empty if there is none.
     by_update: tuple[UpdatePoint, ...]
@@ -143,7 +143,7 @@ class Analysis:
 
     @property
     def all_comparisons(self) -> tuple[Comparison, ...]:
-        """Those of the method under study, and what the interface alone gives."""
+        """The comparisons of the method under study, and the effect of the interface alone."""
         return (*self.comparisons.values(), *([self.interface] if self.interface else []))
 
     @property
@@ -153,15 +153,15 @@ class Analysis:
         return [(FROZEN, self.frozen, self.frozen_macro), *trained]
 
     def num_items(self, fold: str) -> int:
-        """How many held-out items a fold has."""
+        """Return the number of held-out items of a fold."""
         return self.contents.frozen[fold].held_out_passes.size
 
     def num_retention_items(self, fold: str) -> int:
-        """How many source items that are not trained on a fold has."""
+        """Return the number of a fold's source items that are not trained on."""
         return self.contents.frozen[fold].retention_passes.size
 
     def largest_decline(self, folds: Collection[str]) -> tuple[Interval, MethodResult, str, int]:
-        """The lowest source retention of a single run on some folds: its value, method, fold and seed."""
+        """Find the lowest source retention of a single run on some folds: its value, method, fold and seed."""
         runs = (
             (value.estimate, index, fold, seed)
             for index, result in enumerate(self.results)
@@ -175,7 +175,7 @@ class Analysis:
 
 
 def analyse(contents: ReportContents) -> Analysis:
-    """All estimates of a report."""
+    """Compute all estimates of a report."""
     results = tuple(_method_result(contents, method) for method in contents.methods)
     frozen = Scores(
         by_fold={
@@ -208,13 +208,13 @@ def _named(contents: ReportContents, name: str) -> str | None:
 
 
 def _compare(contents: ReportContents, first: str | None, second: str | None) -> Comparison | None:
-    """None where one of them was not run, or where they share no fold."""
+    """Compare two methods; return None if one of them was not run, or if they share no fold."""
     found = compare(contents, first, second) if first and second else None
     return found if found and found.folds else None
 
 
 def _strongest(results: tuple[MethodResult, ...]) -> str | None:
-    """The baseline with the highest macro; of equal ones the first in the plan."""
+    """Return the baseline with the highest macro; if equal, the first in the plan."""
     macros = {
         r.method: r.macro.value
         for r in results

@@ -1,9 +1,9 @@
 """Draw figures with Vega-Lite: each panel as SVG for the page, and a figure as PDF and PNG for one column of a paper.
 
 A panel has rows with intervals and rings, or lines with bands over updates. On the page, colours are variables of its
-style sheet, so that a figure follows it from light to dark. In a paper, panels stand below each other on white; text is
-7 points high in Liberation Sans, which vl-convert embeds. Equal figures give equal bytes with the same vl-convert,
-whose PDF lists opacities in no fixed order: they are put in order.
+style sheet, so that figures follow its light or dark theme. In a paper, panels are stacked on white; text is 7 points
+high in Liberation Sans, which vl-convert embeds. Equal figures give equal bytes with the same vl-convert: its PDF lists
+opacities in no fixed order, so they are sorted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import vl_convert
 from vcrt.printable import printable
 from vcrt_train.report.wording import METHOD, label, same_name
 
-#: Colours on a light and on a dark ground: at least 3 to 1 against it, and apart for people with any colour vision.
+#: Colours for a light and a dark background: contrast at least 3 to 1, and distinguishable with any colour vision.
 LIGHT = ("#1f66b8", "#f24210", "#0c9b6a", "#553380", "#9f7fbd", "#7e4600", "#15352a", "#676170")
 DARK = ("#6fb0f5", "#e67034", "#26aa74", "#a374ff", "#ea8bb4", "#d9c34a", "#e8ecef", "#927294")
 INK, GROUND = "currentColor", "var(--ground)"
@@ -29,9 +29,9 @@ _SHAPES = (
     *("circle", "square", "triangle-up", "diamond", "triangle-down", "cross"),
     *("M0-1.2L1.14-.37L.7.97H-.7L-1.14-.37z", "M-1.2-.5H1.2V.5H-1.2z"),
 )
-#: How many markers tell a line apart from the others.
+#: How many markers distinguish a line from the others.
 _MARKERS_A_LINE = 4
-#: The width of a letter in the widest usual sans-serif font, and the room for the axis beside lines.
+#: The width of a letter in the widest usual sans-serif font, and the space for the axis beside lines.
 LETTER, LEFT = 6.7, 35.0
 _BARE = {"title": None, "domain": False, "ticks": False}
 _FAINT = {"fillOpacity": 0.13, "opacity": 1}
@@ -41,7 +41,7 @@ Ends: TypeAlias = tuple[float, float]
 
 
 class Reference(NamedTuple):
-    """A line at one value. ``label`` is written beside it; where it is empty the caption explains the line."""
+    """A line at one value, with ``label`` beside it; if the label is empty, the caption explains the line."""
 
     value: float
     dash: tuple[float, ...]
@@ -49,7 +49,7 @@ class Reference(NamedTuple):
 
 
 class Row(NamedTuple):
-    """An estimate with the interval over items, if any, that over runs and items, and every single run."""
+    """An estimate with the interval over items (if any), the interval over runs and items, and every single run."""
 
     label: str
     number: int
@@ -79,7 +79,7 @@ class RowChart:
     references: tuple[Reference, ...] = ()
 
     def spec(self, width: float, height: float) -> Json:
-        """The means with their intervals and, below them, a ring for each run; as high as the rows are many."""
+        """Draw the means with their intervals and, below them, a ring for each run; rows set the height."""
         left = 9 + min(0.42 * width, LETTER * max((len(row.label) for row in self.rows), default=0))
         right = 12 + LETTER * max((len(row.text) for row in self.rows), default=0)
         rows, runs = [], []
@@ -118,7 +118,7 @@ class RowChart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LineChart:
-    """The points of each method, by its number, over updates. ``remark`` is written where lines alone do not speak."""
+    """The points of each method, by its number, over updates; ``remark`` is a text in the middle of the drawing."""
 
     lines: Mapping[int, Sequence[LinePoint]]
     x_domain: Ends
@@ -127,14 +127,14 @@ class LineChart:
     remark: str = ""
 
     def spec(self, width: float, height: float) -> Json:
-        """Lines with their bands and a few markers each, the first method's on top."""
+        """Draw lines with their bands and a few markers each, with the first method on top."""
         values, marked = [], []
         for of, found in list(self.lines.items())[::-1]:
             points = [{**point._asdict(), **as_drawn(of)} for point in found]
             values += points
             many = len(points) > 2 * _MARKERS_A_LINE
             every = math.ceil(len(points) / _MARKERS_A_LINE) if many else 1
-            # Each method's markers start elsewhere, so that lines on top of each other are all seen.
+            # Each method's markers start at another point, so that coinciding lines are all visible.
             marked += points[(1 + of * every // 8) % every :: every] or points[-1:]
         bands = [point for point in values if point["low"] != point["high"]]
         x = number("x", self.x_domain, title="update", grid=False)
@@ -161,7 +161,7 @@ class LineChart:
                 _rules(self.references, y=number("value", self.y_domain, **room)),
                 layer("text", label, named, **above, **rim),
                 layer("text", label, named, **above),
-                # Without a place it stands in the middle.
+                # Without a position, the text is in the middle.
                 layer("text", {}, [{}], text=self.remark),
             ],
         }
@@ -169,7 +169,7 @@ class LineChart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Panel:
-    """One drawing. ``name`` is unique within a page; ``description`` says in words what is drawn."""
+    """One drawing; ``name`` is unique within a page, and ``description`` gives the content in words."""
 
     name: str
     title: str
@@ -179,20 +179,20 @@ class Panel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figure:
-    """A row of panels under one title; ``caption`` says how to read them. ``name`` is the stem of its files."""
+    """A row of panels under one title; ``caption`` says how to read them, and ``name`` is the stem of the files."""
 
     name: str
     title: str
     caption: str
     panels: tuple[Panel, ...]
-    #: Whether a page shows it at once; otherwise it is a click away.
+    #: Whether a page shows the figure at once; otherwise after a click.
     core: bool = True
-    #: The methods with the numbers of their colours and markers; empty where nothing needs a legend.
+    #: The methods with the numbers of their colours and markers; empty if the figure needs no legend.
     legend: Mapping[str, int] = field(default_factory=dict)
 
 
 def method_styles(methods: Sequence[str]) -> dict[str, int]:
-    """The number of each method's colour and marker: 0 for that under study, the others by their place in the plan."""
+    """Number each method's colour and marker: 0 for the method under study, others by their place in the plan."""
     others = [method for method in methods if not same_name(method, METHOD)]
     return {
         method: 1 + others.index(method) % (len(LIGHT) - 1) if method in others else 0
@@ -205,22 +205,22 @@ MARKER: Json = {"size": 44, "filled": True, "opacity": 1}
 
 
 def as_drawn(of: int) -> Json:
-    """The colour, marker and line of a method, as fields of data; the line of that under study is heavier."""
+    """Return a method's colour, marker and line width as fields of data; the method under study has a wider line."""
     return {"color": f"var(--m{of})", "shape": _SHAPES[of], "stroke": 1.5 if of else 2.5}
 
 
 def as_is(name: str) -> Json:
-    """A field that says itself how something is drawn, or which words."""
+    """Encode a field whose values are used as they are: colours, shapes, widths or texts."""
     return {"field": name, "type": "nominal", "scale": None, "legend": None}
 
 
 def as_marker(colored: str = "color") -> Json:
-    """A method's marker in its colour."""
+    """Encode a method's marker in its colour."""
     return {"shape": as_is("shape"), colored: as_is("color")}
 
 
 def number(name: str, domain: Ends | None = None, /, **axis: Any) -> Json:
-    """A field of numbers; one of those that share an axis says what that is like."""
+    """Encode a field of numbers; for fields that share an axis, one of them gives its domain and properties."""
     if domain is None:
         return {"field": name, "type": "quantitative"}
     scale = {"domain": list(domain), "nice": False, "zero": False, "clamp": True}
@@ -228,7 +228,7 @@ def number(name: str, domain: Ends | None = None, /, **axis: Any) -> Json:
 
 
 def layer(kind: str, encoding: Json, values: Sequence[Json] | None = None, **mark: Any) -> Json:
-    """Marks of a kind, of the chart's data or of these."""
+    """Make a layer of marks of a kind, from the chart's data or from ``values``."""
     data = {} if values is None else {"data": {"values": values}}
     return {**data, "mark": {"type": kind, **mark}, "encoding": encoding}
 
@@ -239,33 +239,33 @@ def _rules(references: Iterable[Reference], **place: Json) -> Json:
 
 
 def tens(values: Iterable[float]) -> Ends:
-    """The tens around percentages, with room at both ends but within 0 and 100."""
+    """Return the multiples of ten around percentages, with a margin at both ends but within 0 and 100."""
     inside = [min(100.0, max(0.0, value)) for value in values]
     low, high = 10 * math.floor((min(inside) - 2) / 10), 10 * math.ceil((max(inside) + 2) / 10)
     return max(0.0, low), min(100.0, high)
 
 
 def padded(low: float, high: float, share: float = 0.05) -> Ends:
-    """An interval with zero in it, and some room at the ends that are not zero."""
+    """Extend an interval to include zero, with a margin at the ends that are not zero."""
     low, high = min(low, 0.0), max(high, 0.0)
     if low >= -1e-9 * high:
-        # Rounding alone took it below zero.
+        # Only a rounding error made it negative.
         low = 0.0
     room = share * (high - low) or 1.0
     return (low - room if low < 0 else 0.0), (high + room if high > 0 or low == 0 else 0.0)
 
 
-#: In points: 240 are 3.33 inches, a column of most two-column styles.
+#: Width in points: 240 are 3.33 inches, a column of most two-column styles.
 WIDTH = 240.0
-#: A figure is not higher than this, so that a caption fits below it.
+#: The greatest height of a figure in points, so that a caption fits below it.
 _HIGHEST = 560.0
-#: As wide as a phone shows a panel, so that text is never smaller than it is drawn: 11 units, which are 7 points.
+#: A panel on the page is as wide as on a phone, so that text is never scaled down; 11 units of text are 7 points.
 _PAGE, _POINT = 340.0, 7 / 11
 _FONT = ' font-family="Liberation Sans"'
-#: What a drawing says of itself that its title and description say better, and what draws nothing.
+#: Attributes that title and description replace, and paths that draw nothing.
 _CLUTTER = re.compile(r' (?:role|aria-\w+|class|pointer-events)="[^"]*"|<path[^>]* d=""[^>]*/>')
 _OPACITIES = re.compile(rb"(?<=/ExtGState <<\n)(?: +/gs\d+ \d+ 0 R\n)+")
-#: What the variables of the page are in a paper.
+#: The values of the page's variables in a paper.
 _PAPER = {
     **{f"var(--m{number})": color for number, color in enumerate(LIGHT)},
     **{INK: "#1c2329", "var(--line)": "#d5dbe0", "var(--ground)": "#ffffff"},
@@ -279,14 +279,14 @@ _CONFIG = {
         **{"labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": "normal"},
         **{"gridColor": "var(--line)", "tickCount": 5, "tickSize": 4, "titlePadding": 4},
         **{"labelPadding": 3, "labelFlush": False, "labelBound": False},
-        # Vega has a minus sign of its own.
+        # Vega uses another minus sign.
         "labelExpr": "replace(datum.label, '\N{MINUS SIGN}', '-')",
     },
 }
 
 
 def to_svg(panel: Panel) -> str:
-    """The panel as ``<svg role="img">`` with a title and a description, whose identifiers begin with its name."""
+    """Draw the panel as ``<svg role="img">`` with a title and a description, whose identifiers begin with its name."""
     name = panel.name
     return _inline(
         _panel(panel, _PAGE, 150),
@@ -298,12 +298,12 @@ def to_svg(panel: Panel) -> str:
 
 
 def swatch(number: int) -> str:
-    """A method's line and marker, for a legend in words."""
+    """Draw a method's line and marker, for a legend in text."""
     return _inline(_legend({"": number}, 0, left=0), 'class="swatch" aria-hidden="true"', 36)
 
 
 def to_files(figures: Iterable[Figure]) -> dict[str, bytes]:
-    """``NAME.pdf`` and ``NAME.png`` of each figure."""
+    """Draw ``NAME.pdf`` and ``NAME.png`` of each figure."""
     files = {}
     for figure in figures:
         drawn = column(figure)
@@ -313,17 +313,17 @@ def to_files(figures: Iterable[Figure]) -> dict[str, bytes]:
 
 
 def in_order(pdf: bytes) -> bytes:
-    """The same document with its list of opacities sorted; as long as it was, so every offset in it still holds."""
+    """Sort a document's list of opacities; its length stays the same, so every offset in it still holds."""
     return _OPACITIES.sub(lambda found: b"".join(sorted(found[0].splitlines(keepends=True))), pdf)
 
 
 def column(figure: Figure) -> str:
-    """The figure as one SVG of the width of a column, in points."""
+    """Draw the figure as one SVG of the width of a column, in points."""
     rows = all(isinstance(panel.chart, RowChart) for panel in figure.panels)
     width, highest = WIDTH / _POINT, _HIGHEST / _POINT
     high = min(110.0, max(32.0, highest / len(figure.panels) - 85))
     parts = [_panel(panel, width, high) for panel in figure.panels]
-    # Rows name their methods themselves.
+    # Rows have the names of their methods.
     if figure.legend and not rows:
         names = {label(method): number for method, number in figure.legend.items()}
         parts.insert(0, _legend(names, width))
@@ -335,7 +335,7 @@ def column(figure: Figure) -> str:
 
 
 def _svg(drawn: Json, attributes: str, width: float, *, scale: float = 1.0) -> str:
-    """Drawn by Vega-Lite, as wide as it was meant to be whatever its letters need."""
+    """Draw with Vega-Lite, and set the given width, because texts may change Vega-Lite's own."""
     spec = {"background": None, "padding": 0, "config": _CONFIG, **drawn}
     opening, svg = str(vl_convert.vegalite_to_svg(spec, vl_version="6.1")).split(">", maxsplit=1)
     height = float(opening.partition(' height="')[2].partition('"')[0])
@@ -346,7 +346,7 @@ def _svg(drawn: Json, attributes: str, width: float, *, scale: float = 1.0) -> s
 
 
 def _inline(drawn: Json, attributes: str, width: float, inside: str = "") -> str:
-    """An element for the page, in the page's own font."""
+    """Make an element for the page, in the page's own font."""
     opening, svg = _svg(drawn, attributes, width).split(">", maxsplit=1)
     return f"{opening}>{inside}{_CLUTTER.sub('', svg).replace(_FONT, '')}"
 
@@ -359,7 +359,7 @@ def _panel(panel: Panel, width: float, height: float) -> Json:
 
 
 def _legend(names: Mapping[str, int], width: float, left: float = LEFT) -> Json:
-    """Lines and markers with their names, as many beside each other as there is room for; at the left of all panels."""
+    """Draw lines and markers with their names in as many columns as fit the width, from the left end of the panels."""
     each = 42 + 0.9 * LETTER * max(map(len, names))
     across = max(1, int(width // each))
     values = [

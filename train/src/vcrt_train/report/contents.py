@@ -1,7 +1,7 @@
-"""Hold what a report is made from: plain values and NumPy arrays, complete before anything is drawn or written.
+"""Hold the contents of a report: plain values and NumPy arrays, complete before anything is drawn or written.
 
-Whoever evaluates fills these in; everything in the report follows from them and from nothing else, so that equal
-contents give equal bytes. Not covered: how the numbers were obtained, and any reading of a clock or a disk.
+The report depends only on these contents, so equal contents give equal bytes. Not covered: how the numbers were
+obtained. Nothing here reads a clock or a disk.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class FoldScore:
 class TestSetScores:
     """Greedy passes ``[items]`` on the held-out items of one further test set.
 
-    ``frozen`` by fold, as the first baseline sees the records; ``runs`` by method, fold and seed. ``dataset`` is its
-    manifest as JSON; ``opened_by_others`` is how often other plans had opened it; ``sources`` as for a report.
+    ``frozen`` is by fold, with the view of Canonical-GRPO; ``runs`` is by method, fold and seed. ``dataset`` is the
+    manifest as JSON; ``opened_by_others`` counts openings by other plans; ``sources`` is as in a report.
     """
 
     __test__ = False
@@ -49,19 +49,19 @@ class TestSetScores:
 class RunReport(FoldScore):
     """One run: a method trained on one fold with one seed, and its passes.
 
-    Items stand in the same order for all runs of the fold and for the frozen backbone. ``curve`` has one mapping for
-    each logged update, with its number as ``update``.
+    Items have the same order for all runs of the fold and for the frozen backbone. ``curve`` has one mapping for each
+    logged update, with its number as ``update``.
     """
 
     method: str
     held_out: str
     seed: int
     curve: tuple[Mapping[str, float], ...] = ()
-    #: The frozen backbone as this run's method sees the records; None where that is ``ReportContents.frozen``.
+    #: The frozen backbone with the view of this run's method; None if that is ``ReportContents.frozen``.
     frozen: FoldScore | None = None
     #: Greedy passes of the run's earlier checkpoints by update, on the same items; its last update is the run itself.
     checkpoints: Mapping[int, FoldScore] = field(default_factory=dict)
-    #: CPU time of the run's training, in seconds; None where it was not recorded.
+    #: CPU time of the run's training, in seconds; None if it was not recorded.
     cpu_seconds: float | None = None
 
     @property
@@ -71,13 +71,13 @@ class RunReport(FoldScore):
 
     @property
     def last_update(self) -> int:
-        """The last update that was logged or, where none was, scored; 0 if there is neither."""
+        """The last update that was logged or scored; 0 if there is none."""
         return int(max([0, *self.checkpoints, *(row["update"] for row in self.curve)]))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReportContents:
-    """Everything that a report says. ``runs`` stand in the order of the plan, which orders methods and folds.
+    """All contents of a report; ``runs`` are in the order of the plan, which orders methods and folds.
 
     ``dataset`` is the frozen dataset's manifest as JSON; ``agreement`` has ``replays`` and ``agreed``; ``opening``
     has ``reopened`` and may have ``opened_at`` and ``reason``. ``seed`` draws the bootstrap resamples. Raises
@@ -95,21 +95,21 @@ class ReportContents:
     runs: tuple[RunReport, ...]
     not_measured: tuple[str, ...] = ()
     tried: tuple[str, ...] = ()
-    #: What makes the held-out environments less than held out or the methods less than matched; stands above all else.
+    #: Reasons why held-out environments may not be new or methods not matched; the report begins with them.
     warnings: tuple[str, ...] = ()
-    #: What the plan rests on and nobody has checked.
+    #: Unchecked assumptions of the plan.
     remarks: tuple[str, ...] = ()
-    #: The search that the plan was made with; None if there was none.
+    #: The search of the plan; None if there was none.
     search: Search | None = None
     #: The source (a theory, a run, a draw) of each held-out item by fold, and of each retention item by held-out fold;
-    #: empty where not known: then items count as independent.
+    #: if empty, sources are not known and items count as independent.
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     retention_sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: The scores on further test sets, by their names.
     also_test: Mapping[str, TestSetScores] = field(default_factory=dict)
     seed: int = 0
     num_resamples: int = 10_000
-    #: The address of the explorer, if one lies beside the report.
+    #: The address of the explorer, if there is one beside the report.
     explorer: str | None = None
 
     def __post_init__(self) -> None:
@@ -136,11 +136,11 @@ class ReportContents:
         return tuple(dict.fromkeys(run.method for run in self.runs))
 
     def frozen_of(self, run: RunReport) -> FoldScore:
-        """The frozen backbone that a run is compared with."""
+        """Return the score of the frozen backbone that a run is compared with."""
         return run.frozen or self.frozen[run.held_out]
 
     def runs_of(self, method: str, held_out: str) -> dict[int, RunReport]:
-        """The runs of a method on a fold by seed; empty if there are none."""
+        """Return the runs of a method on a fold by seed; empty if there are none."""
         return {
             run.seed: run for run in self.runs if (run.method, run.held_out) == (method, held_out)
         }

@@ -1,7 +1,7 @@
 """Say how often the intervals cover the truth in simulated experiments, whose true difference is known.
 
-The numbers are those of ``research/benchmarks/statistics/coverage.py``, which writes ``coverage.json`` in this folder;
-nothing is typed here. Not covered: the experiment that a report is about.
+All numbers come from ``research/benchmarks/statistics/coverage.py``, which writes ``coverage.json`` in this folder. Not
+covered: the experiment of a report.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from vcrt.printable import counted
 from vcrt_train.report.table import Table
 
-#: The run effect, in probits, that the sentences take as an example of runs that differ.
+#: The run effect, in probits, in the sentences' example of runs that differ.
 EXAMPLE_EFFECT = 0.2
 OVER_BOTH, ITEMS_BOOTSTRAP, BOTH_BOOTSTRAP = "crossed", "paired", "hierarchical"
 THESE_RUNS, NEW_RUNS = "these_runs", "new_runs"
@@ -23,14 +23,14 @@ THESE_RUNS, NEW_RUNS = "these_runs", "new_runs"
 
 @cache
 def coverage() -> Mapping[str, Any]:
-    """The results of the simulation."""
+    """Read the results of the simulation."""
     text = files("vcrt_train.report").joinpath("coverage.json").read_text(encoding="utf-8")
     found: dict[str, Any] = json.loads(text)
     return found
 
 
 def coverage_sentences() -> list[str]:
-    """Runs that do not differ, runs that do, few runs, items that share sources, and pass rates near the ceiling."""
+    """Write on runs that do not differ or do, few runs, items that share sources, and pass rates near the ceiling."""
     equal, apart = _cell("middle", 0.0, 2500), _cell("middle", EXAMPLE_EFFECT, 2500)
     ceilings = ("both 0.99", "1.00 and 0.99", "both 1.00")
     near, one, full = (_cell(level, 0.0, 100) for level in ceilings)
@@ -62,7 +62,7 @@ def coverage_sentences() -> list[str]:
 
 
 def coverage_table() -> Table:
-    """The coverage of each interval in every simulated design."""
+    """Make the table of the coverage of each interval in every simulated design."""
     shown = (
         (OVER_BOTH, NEW_RUNS),
         (ITEMS_BOOTSTRAP, THESE_RUNS),

@@ -1,7 +1,7 @@
 """Make the figures over updates: training curves, a constraint's multiplier below its values, and checkpoints.
 
-A curve is the mean over bins of updates and over runs. The terms of the objective come from their table
-(:data:`vcrt_train.objective.terms.TERMS`).
+A curve is the mean over bins of updates and over runs. The terms of the objective are those of the table
+:data:`vcrt_train.objective.terms.TERMS`.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ from vcrt_train.report.charts import (
 from vcrt_train.report.contents import ReportContents
 from vcrt_train.report.wording import label, percent
 
-#: Follows from the two masses; every other quantity is logged.
+#: This quantity is computed from the two masses; every other one is logged.
 LOG_MARGIN = "log_margin"
-#: At most this many points a line, so that long runs stay light to draw and to load.
+#: The most points of a line, so that figures of long runs stay small.
 MAX_POINTS = 60
 #: The smallest normal number in float32, in which masses are logged.
 SMALLEST = 2.0**-126
-#: The line that is drawn with source pass rates.
+#: The name of the line that is drawn with source pass rates.
 FROZEN_LINE = "frozen backbone on the same items"
 _DOTTED = (1.5, 3.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Quantity:
-    """One quantity. ``limit`` names the setting of the objective that is drawn as a line, and what to call it.
+    """One quantity; ``limit`` holds the setting of the objective that is drawn as a line, and the line's name.
 
-    ``dual`` names the quantity that is drawn below it; ``is_dual`` is set for that one.
+    ``dual`` names the quantity that is drawn below it, which has ``is_dual``.
     """
 
     title: str
     note: str
-    #: Drawn on the whole scale from 0 to 1.
+    #: Whether the scale is from 0 to 1.
     share: bool = False
     limit: tuple[str, str] | None = None
     dual: str | None = None
     is_dual: bool = False
-    #: Shown at once; otherwise a click away.
+    #: Whether it is shown at once; otherwise after a click.
     core: bool = False
 
 
 def known_quantities() -> dict[str, Quantity]:
-    """All quantities by name, in the order in which they are shown."""
+    """Return all quantities by name, in the order in which they are shown."""
     first = {
         "mean_reward": Quantity(
             title="Mean reward of sampled orders",
@@ -167,7 +167,7 @@ def _capital(name: str) -> str:
 
 
 def quantities(contents: ReportContents) -> tuple[str, ...]:
-    """The known quantities that some run logged, in the order in which they are shown."""
+    """Return the known quantities that some run logged, in the order in which they are shown."""
     logged = {name for run in contents.runs for row in run.curve for name in row}
     if {"orbit_mass", "illegal_mass"} <= logged:
         logged.add(LOG_MARGIN)
@@ -175,33 +175,33 @@ def quantities(contents: ReportContents) -> tuple[str, ...]:
 
 
 def value_of(row: Mapping[str, float], quantity: str) -> float:
-    """A logged quantity, or one that follows from what was logged; nan where it is not known."""
+    """Return a quantity that was logged or follows from logged ones; nan if it is not known."""
     if quantity != LOG_MARGIN:
         return row.get(quantity, math.nan)
     orbit, others = row.get("orbit_mass", math.nan), row.get("illegal_mass", math.nan)
-    # A mass that is too small to be written as a number is as small as numbers are.
+    # A mass that underflows to 0 counts as the smallest number.
     return math.log(max(orbit, SMALLEST)) - math.log(max(others, SMALLEST))
 
 
 def bin_width(contents: ReportContents) -> int:
-    """How many updates one point stands for."""
+    """Return the number of updates of one point."""
     return max(1, math.ceil(last_update(contents) / MAX_POINTS))
 
 
 def last_update(contents: ReportContents) -> int:
-    """The last update that any run logged; 1 if none was."""
+    """Return the last update that any run logged; 1 if none was."""
     return int(max((row["update"] for run in contents.runs for row in run.curve), default=1))
 
 
 def curve_points(
     contents: ReportContents, quantity: str
 ) -> dict[tuple[str, str], tuple[LinePoint, ...]]:
-    """The points of one quantity by method and fold: the mean over runs in a bin of updates, and the range over runs.
+    """Compute one quantity's points by method and fold: mean over runs in a bin of updates, and range over runs.
 
     Values that are not finite are left out.
     """
     width = bin_width(contents)
-    # What is left over belongs to the last whole bin, so that no line ends in a single noisy update.
+    # Remaining updates belong to the last whole bin, so that no line ends in a single noisy update.
     last = max(0, last_update(contents) // width - 1)
     found: dict[tuple[str, str], dict[int, dict[int, list[tuple[float, float]]]]] = {}
     for run in contents.runs:
@@ -218,7 +218,7 @@ def curve_points(
 
 
 def _point(runs: Sequence[Sequence[tuple[float, float]]]) -> LinePoint:
-    """The point of one bin from the updates and values that each run logged in it."""
+    """Compute the point of one bin from the updates and values that each run logged in it."""
     updates = [update for logged in runs for update, _ in logged]
     means = [sum(value for _, value in logged) / len(logged) for logged in runs]
     return LinePoint(
@@ -227,14 +227,14 @@ def _point(runs: Sequence[Sequence[tuple[float, float]]]) -> LinePoint:
 
 
 def curve_figures(contents: ReportContents) -> tuple[Figure, ...]:
-    """One figure for each logged quantity; the multiplier of a constraint is drawn with it."""
+    """Make one figure for each logged quantity; a constraint's figure includes its multiplier."""
     logged, known = quantities(contents), known_quantities()
     paired = {known[name].dual for name in logged}
     return tuple(_figure(contents, name, logged) for name in logged if name not in paired)
 
 
 def how_to_read(contents: ReportContents) -> str:
-    """What lines, bands and markers are, for all figures of curves."""
+    """Explain lines, bands and markers, for all figures of curves."""
     width = bin_width(contents)
     each = "each update" if width == 1 else f"means over {counted(width, 'update')}"
     several = len({run.seed for run in contents.runs}) > 1
@@ -247,7 +247,7 @@ def how_to_read(contents: ReportContents) -> str:
 
 
 def stem(quantity: str) -> str:
-    """The name of a quantity's figure."""
+    """Return the name of a quantity's figure."""
     return f"curve-{quantity.replace('_', '-')}"
 
 
@@ -271,7 +271,7 @@ def _figure(contents: ReportContents, name: str, logged: Sequence[str]) -> Figur
 
 
 def _references(contents: ReportContents, name: str, fold: str) -> tuple[Reference, ...]:
-    """What a quantity is held against: a setting that all runs share, or the frozen backbone, in each view once."""
+    """Return a quantity's reference lines: a setting that all runs share, or the frozen backbone's different rates."""
     if name == RATE:
         curves = [run.curve for run in contents.runs if run.held_out == fold]
         rates = sorted({one.frozen for curve in curves for one in validations(curve)})
@@ -320,13 +320,13 @@ def _panels(
 def _lines(
     contents: ReportContents, points: Mapping[str, Sequence[LinePoint]]
 ) -> dict[int, Sequence[LinePoint]]:
-    """The points of each method that has some, in the order of the plan."""
+    """Return the points of each method that has some, in the order of the plan."""
     styles = method_styles(contents.methods)
     return {number: points[method] for method, number in styles.items() if points.get(method)}
 
 
 def update_figure(analysis: Analysis) -> Figure | None:
-    """The pass rate of each method by update, a panel for each fold and kind; None if no checkpoint was scored."""
+    """Make the figure of pass rates by update, a panel for each fold and kind; None if no checkpoint was scored."""
     if not analysis.by_update:
         return None
     contents, found = analysis.contents, analysis.by_update

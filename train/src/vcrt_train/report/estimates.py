@@ -1,7 +1,7 @@
 """Estimate rates and paired differences with both intervals: over runs and items, which decides, and the bootstrap.
 
-The bootstrap over items is the paper's. Its intervals depend on the contents' seed and on their own names, not on which
-others are computed. Everything is a fraction of 1. Not covered: which methods are compared, and what a difference says.
+The bootstrap over items is the paper's. Its intervals depend on the contents' seed and on their own names, but not on
+other intervals. All values are fractions of 1. Not covered: which methods to compare, and conclusions from differences.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ FROZEN = "Frozen backbone"
 class Estimate:
     """One estimate with both intervals.
 
-    ``runs_and_items`` decides, where it is over runs at all; ``items`` is the paper's, a percentile bootstrap of the
-    items for exactly these runs, and decides nothing. ``is_nothing`` says that every score is zero.
+    ``runs_and_items`` decides, if it is over runs; ``items`` is the paper's, a percentile bootstrap of the items for
+    exactly these runs, and decides nothing. ``is_nothing`` says that every score is zero.
     """
 
     items: Interval
@@ -50,17 +50,17 @@ class Estimate:
 
     @property
     def sign(self) -> int:
-        """1 or -1 where the interval over runs and items excludes zero; 0 otherwise, and always for a single run."""
+        """1 or -1 if the interval over runs and items excludes zero; 0 otherwise, and always for a single run."""
         return self.runs_and_items.sign if self.runs_and_items.over_runs else 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Scores:
-    """Scores ``[runs, items]`` by fold, with the seeds of the rows and the source of each item where it is known.
+    """Scores ``[runs, items]`` by fold, with the seeds of the rows and the source of each item if known.
 
-    ``within`` are the least and the greatest possible score; ``same_runs`` is for a model that runs cannot change,
-    ``shared_items`` for folds that have items in common. ``replicates`` are those of each fold's mean ``[resamples]``
-    when items are resampled (:func:`resample`).
+    ``within`` holds the least and the greatest possible score; ``same_runs`` is for a model that is the same in all
+    runs, ``shared_items`` for folds that have items in common. ``replicates`` holds each fold's mean ``[resamples]``
+    over resampled items (:func:`resample`).
     """
 
     by_fold: Mapping[str, FloatArray]
@@ -77,7 +77,7 @@ class Scores:
         within: tuple[float, float] | None = None,
         reach: float | None = None,
     ) -> Interval:
-        """The mean over folds of values for these runs and items, with its interval over runs and items."""
+        """Return the mean over folds of values for these runs and items, with its interval over runs and items."""
         return crossed_interval(
             values,
             sources=self.sources,
@@ -89,7 +89,7 @@ class Scores:
         )
 
     def mean(self, folds: Iterable[str]) -> Estimate:
-        """The mean over some folds with equal weight."""
+        """Estimate the mean over some folds with equal weight."""
         scores = {fold: self.by_fold[fold] for fold in folds}
         return Estimate(
             items=macro_interval(scores, self.replicates),
@@ -98,15 +98,15 @@ class Scores:
         )
 
     def means(self) -> dict[str, Estimate]:
-        """Each fold's mean."""
+        """Estimate each fold's mean."""
         return {fold: self.mean([fold]) for fold in self.by_fold}
 
     def macro(self, folds: Iterable[str]) -> Estimate | None:
-        """The macro mean, if no fold of ``folds`` is missing."""
+        """Estimate the macro mean; return None if a fold of ``folds`` is missing."""
         return self.mean(self.by_fold) if set(folds) == set(self.by_fold) else None
 
     def shares(self) -> dict[str, Estimate]:
-        """Each fold's share of the macro mean; empty where that is not determined to differ from zero.
+        """Estimate each fold's share of the macro mean; empty if the mean's interval does not exclude zero.
 
         The interval over runs and items is that of the share's linear part (delta method).
         """
@@ -141,7 +141,7 @@ class Scores:
 
 
 def resample(contents: ReportContents, scores: Scores, *names: str) -> Scores:
-    """The scores with the replicates of every fold's mean."""
+    """Return the scores with the replicates of every fold's mean."""
     replicates = {
         fold: paired_replicates(
             {fold: values},
@@ -154,7 +154,7 @@ def resample(contents: ReportContents, scores: Scores, *names: str) -> Scores:
 
 
 def over_items(scores: Scores, rows: Mapping[str, int]) -> Interval:
-    """The macro mean of a single run, the row of each fold that is given, with the interval over items."""
+    """Return the macro mean of a single run, given by its row in each fold, with the interval over items."""
     return crossed_interval(
         {fold: scores.by_fold[fold][row : row + 1] for fold, row in rows.items()},
         sources=scores.sources,
@@ -163,7 +163,7 @@ def over_items(scores: Scores, rows: Mapping[str, int]) -> Interval:
 
 
 def by_run(scores: Scores) -> dict[str, dict[int, Interval]]:
-    """Each single run's mean by fold and seed."""
+    """Return each single run's mean by fold and seed."""
     return {
         fold: {seed: over_items(scores, {fold: row}) for row, seed in enumerate(seeds)}
         for fold, seeds in scores.seeds.items()
@@ -182,17 +182,17 @@ class Comparison:
     num_comparisons: int
     #: The macro difference of each seed that has every fold, with the interval over items.
     run_macros: Mapping[int, Interval]
-    #: Each fold's share of the macro difference; empty without one, or where there is nothing to share.
+    #: Each fold's share of the macro difference; empty with a single fold, or if the difference may be zero.
     shares: Mapping[str, Estimate]
 
     @property
     def negative_text(self) -> str:
-        """``2 of 9``: how many fold-by-run comparisons are negative."""
+        """The number of negative fold-by-run comparisons, such as ``2 of 9``."""
         return f"{self.num_negative} of {self.num_comparisons}"
 
 
 def differences(contents: ReportContents, method: str, other: str) -> Scores:
-    """``method`` minus ``other``, which may be the frozen backbone, on every fold that both have, paired by seed."""
+    """Return ``method`` minus ``other``, which may be the frozen backbone, on every common fold, paired by seed."""
     found, seeds = {}, {}
     for fold in contents.folds:
         first = contents.runs_of(method, fold)
@@ -210,7 +210,7 @@ def differences(contents: ReportContents, method: str, other: str) -> Scores:
 
 
 def compare(contents: ReportContents, method: str, other: str) -> Comparison:
-    """Every estimate of ``method`` minus ``other``."""
+    """Compute every estimate of ``method`` minus ``other``."""
     scores = differences(contents, method, other)
     macro = scores.macro(contents.folds)
     num_negative, num_comparisons = negative_comparisons(scores.by_fold)

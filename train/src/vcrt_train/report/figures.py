@@ -1,6 +1,6 @@
 """Make the figures of results: differences, pass rates and retention, with both intervals and every single run.
 
-A figure is a row of panels, so that a page can wrap them; methods keep their colour and marker in all figures. Training
+A figure is a row of panels, which a page can wrap; a method has the same colour and marker in all figures. Training
 curves are in :mod:`vcrt_train.report.curve_figures`. Not covered: tables, and anything interactive.
 """
 
@@ -28,7 +28,7 @@ from vcrt_train.report.summary import RETENTION_GUARDRAIL
 from vcrt_train.report.task import chance, chance_text
 from vcrt_train.report.wording import decisive_text, label, percent, points
 
-#: The frozen backbone is dashed and chance dotted.
+#: Line styles: the frozen backbone is dashed, chance is dotted.
 DASHED, DOTTED = (6.0, 3.0), (1.0, 3.0)
 _INTERVALS = (
     "Broad line: the paper's 95% bootstrap over items. Thin line: 95% over runs and items (over items for a single "
@@ -37,7 +37,7 @@ _INTERVALS = (
 
 
 def difference_figure(analysis: Analysis) -> Figure | None:
-    """The headline difference by fold and macro, with both intervals; None without a headline."""
+    """Make the figure of the headline difference by fold and macro, with both intervals; None without a headline."""
     headline = analysis.headline
     if headline is None:
         return None
@@ -68,7 +68,7 @@ def difference_figure(analysis: Analysis) -> Figure | None:
 
 
 def pass_rate_figure(analysis: Analysis) -> Figure:
-    """Held-out pass rates: a ring for each run, mean and intervals, beside the frozen backbone and chance."""
+    """Make the figure of held-out pass rates: each run, mean and intervals, beside the frozen backbone and chance."""
     styles = method_styles(analysis.contents.methods)
     random = chance(analysis.contents)
     folds: list[str | None] = [*analysis.folds]
@@ -118,7 +118,7 @@ def pass_rate_figure(analysis: Analysis) -> Figure:
 
 
 def _rates(analysis: Analysis, fold: str | None, styles: Mapping[str, int]) -> tuple[Row, ...]:
-    """The pass rate of each method on a fold, or as macro."""
+    """Make the rows of each method's pass rate on a fold, or of the macro if ``fold`` is None."""
     rows = []
     for result in analysis.results:
         estimate = result.macro if fold is None else result.folds.get(fold)
@@ -130,7 +130,7 @@ def _rates(analysis: Analysis, fold: str | None, styles: Mapping[str, int]) -> t
 
 
 def retention_figure(analysis: Analysis) -> Figure:
-    """Changes on source items not trained on, by fold: a ring for each run, mean and intervals, and the guardrail."""
+    """Make the figure of changes on source items not trained on: each run, mean and intervals, and the guardrail."""
     styles = method_styles(analysis.contents.methods)
     by_fold = {
         fold: tuple(
@@ -193,7 +193,7 @@ def _estimates(by_seed: Mapping[int, Interval]) -> list[float]:
 
 
 def _macro_runs(result: MethodResult) -> list[float]:
-    """The macro rate of each seed that has every fold."""
+    """Return the macro rate of each seed that has every fold."""
     first, *others = result.run_rates.values()
     return [
         fmean([first[seed].estimate, *(rates[seed].estimate for rates in others)])
@@ -203,10 +203,10 @@ def _macro_runs(result: MethodResult) -> list[float]:
 
 
 def _reach(rows: Sequence[Row], lowest: float = 0.0) -> Ends:
-    """From the lowest to the highest end or run of any row, with zero in it."""
+    """Return the range from the lowest to the highest interval end or run of any row, which includes zero."""
     values = [v for row in rows for v in (*row.over_both, *(row.over_items or ()), *row.runs)]
     low, high = min([lowest, *values]), max([0.0, *values])
-    # Where nothing differs, zero stands in the middle.
+    # If nothing differs, zero is in the middle.
     return padded(low, high) if low < high else (-1.0, 1.0)
 
 

@@ -40,7 +40,7 @@ _FROZEN_VIEW = view_of(method(FROZEN_AS))
 
 
 def not_measured(backbone: BackboneReference, view: View = "relations") -> tuple[str, ...]:
-    """What no experiment on this backbone and these records can tell."""
+    """Say what no experiment on this backbone and these records can show."""
     from_text = {
         "relations": "Whether the relations could be read from raw text: the policy is given the certified relations.",
         "steps": "Whether a policy orders steps that it writes itself: it is given them.",
@@ -56,7 +56,7 @@ def not_measured(backbone: BackboneReference, view: View = "relations") -> tuple
 
 
 def _backbone(plan: Plan) -> str:
-    """The backbone by name and digest; unless it came with the package, its revision, training and what it is shown."""
+    """Name the backbone with its digest; if it is not embedded, also its revision, training and what it is shown."""
     name = f"{plan.backbone.name} ({plan.backbone_digest[:12]})"
     if plan.backbone.is_embedded:
         return name
@@ -65,7 +65,7 @@ def _backbone(plan: Plan) -> str:
 
 
 def gather(experiment: Experiment) -> ReportContents:
-    """Everything that the report of an evaluated experiment says; raises :class:`vcrt.errors.RunError` otherwise."""
+    """Gather the report's contents; raises :class:`vcrt.errors.RunError` if the experiment was not evaluated."""
     plan, scores = experiment.plan, read_scores(experiment)
     dataset, test_sets = planned_dataset(plan), planned_test_sets(plan)
     agreement = require_agreement(dataset)
@@ -155,7 +155,7 @@ def _test_set(experiment: Experiment, dataset: Dataset, scores: TestSetPasses) -
 
 
 def _sources(dataset: Dataset, environments: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """The source of each item by environment, in the order in which items are scored."""
+    """Read the source of each item by environment, in the order in which items are scored."""
     return {
         name: tuple(row["source"] for row in read_audit(dataset, name)) for name in environments
     }

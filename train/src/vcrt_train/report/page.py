@@ -1,7 +1,7 @@
 """Write the report: one self-contained HTML page, every table as CSV, LaTeX and text, every figure as PDF and PNG.
 
-The page needs no network and no script. Equal contents give equal bytes: no clock, no host name, no path. Each file is
-written whole or not at all, and the page last, so that a page is never newer than its tables.
+The page needs no network and no script. Equal contents give equal bytes, because files hold no clock, host name or
+path. Each file is written whole or not at all, and the page last, so that a page never has older tables.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FIGURES = "figures"
 
 
 def all_figures(analysis: Analysis) -> dict[str, Figure]:
-    """The figures of a report by name, not drawn yet; what has nothing to draw is not among them."""
+    """Return the figures of a report by name, not yet drawn; figures without data are left out."""
     found = (
         difference_figure(analysis),
         pass_rate_figure(analysis),
@@ -56,10 +56,10 @@ def write_report(
 ) -> dict[str, Path]:
     """Write the report into ``directory`` and return its files by name.
 
-    Names are ``report.html``, ``tables.txt``, ``tables.tex`` (a document), for each table ``NAME.csv`` and ``NAME.tex``
-    (to be put into another document), and with ``paper_figures`` for each figure that the page shows at once
-    ``figures/NAME.pdf`` and ``figures/NAME.png``. All but ``report.html`` and the table of clocks are the same bytes
-    each time the experiment is repeated (figures: :mod:`vcrt_train.report.charts`). Files of an earlier report are
+    Names are ``report.html``, ``tables.txt``, ``tables.tex`` (a document), ``NAME.csv`` and ``NAME.tex`` (for use in
+    another document) of each table, and with ``paper_figures`` also ``figures/NAME.pdf`` and ``figures/NAME.png`` of
+    each figure that the page shows at once. When the experiment is repeated, all files but ``report.html`` and the
+    table of clocks have the same bytes (figures: :mod:`vcrt_train.report.charts`). Files of an earlier report are
     replaced.
     """
     tables, figures = report_tables(analysis), all_figures(analysis)
@@ -80,9 +80,9 @@ def write_report(
 
 
 def render_page(analysis: Analysis, tables: Sequence[Table], figures: Mapping[str, Figure]) -> str:
-    """The HTML of the page."""
+    """Render the HTML of the page."""
     contents, headline = analysis.contents, _headline(analysis)
-    # What the headline and the lines above it say already.
+    # The headline and the lines above it already have these.
     said = [*warning_lines(contents), *(bound_sentences(analysis) if headline else [])]
     curves = [figure for name, figure in figures.items() if name.startswith(stem(""))]
     return template("vcrt_train.report", "page.html.jinja").render(
@@ -109,7 +109,7 @@ def render_page(analysis: Analysis, tables: Sequence[Table], figures: Mapping[st
 
 
 def _subtitle(contents: ReportContents) -> str:
-    """The backbone and the size of the experiment: frozen episodes, runs, and updates of a run if any was logged."""
+    """Name the backbone and the experiment's size: frozen episodes, runs, and updates of a run if any was logged."""
     schemas = inner_values(contents.dataset["counts"])
     episodes = counted(sum(schema["episodes"] for schema in schemas), "episode")
     runs = counted(len(contents.runs), "run")
@@ -119,7 +119,7 @@ def _subtitle(contents: ReportContents) -> str:
 
 
 def _headline(analysis: Analysis) -> dict[str, str] | None:
-    """The two pass rates, the headline number, what it is, and its interval."""
+    """Return the texts of the headline: the two pass rates, the difference, its meaning and its intervals."""
     headline = analysis.headline
     if headline is None or headline.macro is None:
         return None

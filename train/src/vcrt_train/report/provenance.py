@@ -1,6 +1,6 @@
-"""Make the tables about what the results rest on: data construction, cross-checks, plan, opening and versions.
+"""Make the tables about the basis of the results: data construction, cross-checks, plan, opening and versions.
 
-``contents.dataset`` is read in the form of a dataset's manifest (``counts``, ``conformance``, ``versions`` and so on).
+``contents.dataset`` has the form of a dataset's manifest (``counts``, ``conformance``, ``versions`` and so on).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from vcrt_train.report.table import Cell, Table
 from vcrt_train.report.wording import label
 from vcrt_train.training.methods import method
 
-#: The table that is not the same each time.
+#: The table that differs from repetition to repetition.
 CLOCKS = "clocks"
 
 
 def provenance_tables(contents: ReportContents) -> tuple[Table, ...]:
-    """Everything about the data, the plan and the versions, in the order in which it is shown."""
+    """Make all tables about the data, the plan and the versions, in the order in which they are shown."""
     return (
         construction_table(contents),
         fold_table(contents),
@@ -39,15 +39,15 @@ def provenance_tables(contents: ReportContents) -> tuple[Table, ...]:
 
 
 def construction_table(contents: ReportContents) -> Table:
-    """Candidates, episodes, replays, legal orders and relations of each schema, and their totals."""
+    """Make the table of each schema's candidates, episodes, replays, legal orders and relations, with totals."""
     schemas = list(_schemas(contents))
     kinds = [
         kind
         for kind in get_args(RelationType)
-        # A column of its own, only where outputs are observed.
+        # This kind has a column only if outputs are observed.
         if kind != "observes" or any(counts["relations"].get(kind) for _, _, counts in schemas)
     ]
-    # Legal orders are None where they are not counted.
+    # Legal orders are None if they are not counted.
     numbers = [
         [
             *(counts["candidates"], counts["episodes"], _replayed(counts), counts["legal_orders"]),
@@ -80,12 +80,12 @@ def construction_table(contents: ReportContents) -> Table:
 
 
 def _replayed(counts: Mapping[str, Any]) -> int:
-    """Orders, or, where not every order was replayed, the sequences that were."""
+    """Return the number of orders or, if not every order was replayed, of replayed sequences."""
     return int(counts["evidence"]["sequences"] if "evidence" in counts else counts["orders"])
 
 
 def fold_table(contents: ReportContents) -> Table:
-    """Source environments, episodes and replays of each fold."""
+    """Make the table of each fold's source environments, episodes and replays."""
     episodes, replays = Counter[str](), Counter[str]()
     for environment, _, counts in _schemas(contents):
         episodes[environment] += counts["episodes"]
@@ -106,7 +106,7 @@ def fold_table(contents: ReportContents) -> Table:
 
 
 def exclusion_table(contents: ReportContents) -> Table:
-    """Candidates that were not frozen, by kind."""
+    """Make the table of candidates that were not frozen, by kind."""
     rows = tuple(
         (label(environment), schema, kind, number, f"{100 * number / counts['candidates']:.2f}%")
         for environment, schema, counts in _schemas(contents)
@@ -122,7 +122,7 @@ def exclusion_table(contents: ReportContents) -> Table:
 
 
 def cross_check_table(contents: ReportContents) -> Table:
-    """Second opinions and the agreement gate: comparisons, agreements, and the rate of disagreement."""
+    """Make the table of second opinions and the agreement gate: comparisons, agreements, rate of disagreement."""
     checks = [
         (label(environment), checker, counts["checked"], counts["agreed"])
         for environment, checkers in contents.dataset["conformance"].items()
@@ -147,7 +147,7 @@ def _disagreement(checked: int, agreed: int) -> tuple[str, str]:
 
 
 def plan_table(contents: ReportContents) -> Table:
-    """The frozen plan, one row for each setting, and the hashes of plan and dataset, each once."""
+    """Make the table of the frozen plan: one row for each setting, and the hashes of plan and dataset, each once."""
     root_hash = contents.dataset["root_hash"]
     rows = [("plan hash", contents.plan_hash), ("dataset root hash", root_hash)]
     rows += [row for row in _leaves(contents.plan) if row != ("root_hash", root_hash)]
@@ -161,7 +161,7 @@ def plan_table(contents: ReportContents) -> Table:
 
 
 def opening_table(contents: ReportContents) -> Table:
-    """Whether the held-out evaluation was opened again, and why."""
+    """Make the table that says whether the held-out evaluation was opened again, and why."""
     return Table(
         name="opening",
         title="Opening of the held-out evaluation",
@@ -172,9 +172,9 @@ def opening_table(contents: ReportContents) -> Table:
 
 
 def clock_table(contents: ReportContents) -> Table:
-    """What clocks said: the moment of the opening and the processor time of training.
+    """Make the table of clocks: the moment of the opening and the processor time of training.
 
-    The only table that is not the same each time the experiment is repeated.
+    Only this table differs when the experiment is repeated.
     """
     known = [run.cpu_seconds for run in contents.runs if run.cpu_seconds is not None]
     hours = f"{sum(known) / 3600:.2f} CPU hours" if len(known) == len(contents.runs) else None
@@ -194,7 +194,7 @@ def clock_table(contents: ReportContents) -> Table:
 
 
 def search_table(search: Search, plan: Mapping[str, Any]) -> Table:
-    """Every trial of the search that the plan was made with, the chosen ones marked."""
+    """Make the table of every trial of the plan's search, with the chosen ones marked."""
     check = plan.get("search_check")
     chosen = {(m, fold): search.best(m, fold) for m in search.methods for fold in search.held_out}
     rows = [
@@ -223,7 +223,7 @@ def search_table(search: Search, plan: Mapping[str, Any]) -> Table:
 
 
 def version_table(contents: ReportContents) -> Table:
-    """Verifier, canonicalizer, adapter and library versions of each environment."""
+    """Make the table of each environment's versions of verifier, canonicalizer, adapter and libraries."""
     return Table(
         name="versions",
         title="Versions behind the verdicts",
@@ -243,12 +243,12 @@ def _schemas(contents: ReportContents) -> Iterator[tuple[str, str, Mapping[str, 
 
 
 def _per(total: int | None, number: int | None) -> str:
-    """``total / number`` without needless decimals."""
+    """Write ``total / number`` without needless decimals."""
     return f"{total / number:g}" if total and number else "0"
 
 
 def _leaves(value: object, path: str = "") -> Iterator[tuple[str, str]]:
-    """The leaves of nested mappings as text, with their dotted paths; a sequence of plain values is one leaf."""
+    """Yield the leaves of nested mappings as text, with dotted paths; a sequence of plain values is one leaf."""
     if isinstance(value, Sequence) and any(isinstance(inner, Mapping | list) for inner in value):
         value = {str(index): inner for index, inner in enumerate(value)}
     if isinstance(value, Mapping):
@@ -266,7 +266,7 @@ def _text(value: object) -> str:
 
 
 def data_sentences(contents: ReportContents) -> list[str]:
-    """Frozen and excluded candidates by kind, and disagreements of checkers and of the second replay."""
+    """Write on frozen and excluded candidates by kind, and disagreements of checkers and of the second replay."""
     schemas = inner_values(contents.dataset["counts"])
     candidates = sum(schema["candidates"] for schema in schemas)
     episodes = sum(schema["episodes"] for schema in schemas)

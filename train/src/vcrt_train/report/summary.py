@@ -1,8 +1,8 @@
-"""Say what the numbers say, in sentences: no claim without its interval, and unfavourable results first-class.
+"""State the results in sentences: every claim with its interval, and unfavourable results as plainly as others.
 
-The sentences are functions of the analysis alone. A difference counts as established only if the interval over runs and
-items lies on one side of zero; a single run establishes none. Guardrail and bounds are concluded only where the
-intervals, or the number of items, can carry it.
+The sentences depend only on the analysis. A difference counts as established only if the interval over runs and items
+lies on one side of zero; a single run establishes none. The sentences conclude on guardrail and bounds only if the
+intervals, or the number of items, suffice.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from vcrt_train.report.wording import (
     same_name,
 )
 
-#: The most that source retention may decline, in percentage points (the paper's).
+#: The greatest allowed decline of source retention, in percentage points (the paper's).
 RETENTION_GUARDRAIL = 2.0
-#: A pass rate is at the ceiling if its interval includes or exceeds this and the rate itself is not below ``NEAR``,
-#: at the floor if the same holds of its shortfall. A wide interval alone says that little is known.
+#: A pass rate is at the ceiling if its interval includes or exceeds this and the rate itself is at least ``NEAR``, and
+#: at the floor if this holds for its difference from 1. A wide interval alone is not enough.
 CEILING = 0.995
 NEAR = 0.98
 Bound: TypeAlias = Literal["ceiling", "floor"]
@@ -49,24 +49,24 @@ SAME = "every item scored the same"
 
 
 def resolves_guardrail(num_items: int) -> bool:
-    """Whether one item is at most the guardrail: with fewer, a single item would decide."""
+    """Return whether the share of one item is at most the guardrail; otherwise a single item would decide."""
     return 100 / num_items <= RETENTION_GUARDRAIL
 
 
 def within_guardrail(change: float) -> bool:
-    """Whether a change of source retention, as a fraction, is within the guardrail."""
+    """Return whether a change of source retention, as a fraction, is within the guardrail."""
     return 100 * change >= -RETENTION_GUARDRAIL - 1e-9
 
 
 def bound_of(interval: Interval) -> Bound | None:
-    """``ceiling`` or ``floor`` if the interval of a pass rate reaches it."""
+    """Return ``ceiling`` or ``floor`` if the interval of a pass rate reaches it, otherwise None."""
     if interval.high >= CEILING and interval.estimate >= NEAR:
         return "ceiling"
     return "floor" if interval.low <= 1 - CEILING and interval.estimate <= 1 - NEAR else None
 
 
 def bound_sentences(analysis: Analysis) -> list[str]:
-    """A sentence where every macro is at a bound; else one for the folds where every method is, for each bound."""
+    """Write a sentence if all macros are at a bound; otherwise one for each bound, on folds with all methods at it."""
     macros = {r.method: r.macro.runs_and_items for r in analysis.results if r.macro is not None}
     bound = _common(macros.values()) if len(macros) == len(analysis.results) else None
     if bound is not None:
@@ -91,13 +91,13 @@ def bound_sentences(analysis: Analysis) -> list[str]:
 
 
 def _common(intervals: Iterable[Interval]) -> Bound | None:
-    """The bound that all of them reach."""
+    """Return the bound that all intervals reach; None if there is none."""
     bounds = {bound_of(interval) for interval in intervals}
     return bounds.pop() if len(bounds) == 1 else None
 
 
 def summary(analysis: Analysis) -> list[str]:
-    """The report in sentences: what marks it, then the headline."""
+    """Write the report in sentences: warnings, the headline, and further results."""
     return [
         *warning_lines(analysis.contents),
         *_headline(analysis),
@@ -111,12 +111,12 @@ def summary(analysis: Analysis) -> list[str]:
 
 
 def warning_lines(contents: ReportContents) -> list[str]:
-    """What marks the whole report, each line by itself."""
+    """Write the warnings about the whole report, one a line."""
     return [f"WARNING: {printable(line)}" for line in contents.warnings]
 
 
 def verdict(estimate: Estimate) -> str:
-    """What the interval over runs and items says of a difference."""
+    """Say in words what the interval over runs and items implies for a difference."""
     if estimate.is_nothing:
         return SAME
     if not estimate.runs_and_items.over_runs:
@@ -163,7 +163,7 @@ def _by_fold(comparison: Comparison) -> str:
     ]
     text = f"By fold, with intervals over runs and items: {listed(parts)}. {_negative(comparison)}."
     shares, macro = comparison.shares, comparison.macro
-    # A share means something only where there is a difference and no fold takes away from it.
+    # A share has a meaning only if there is a difference and no fold reduces it.
     if macro and macro.sign and shares and min(s.value for s in shares.values()) >= 0:
         fold = max(shares, key=lambda name: shares[name].value)
         value, both = shares[fold].value, shares[fold].runs_and_items
@@ -175,7 +175,7 @@ def _by_fold(comparison: Comparison) -> str:
 
 
 def _interval(difference: Estimate) -> str:
-    """The interval over runs and items of a difference, with a word where nothing differs."""
+    """Write the interval over runs and items of a difference, and say so if all items scored the same."""
     words = f" as {SAME}" if difference.is_nothing else ""
     return f"{decisive_text(difference.runs_and_items)}{words}"
 
@@ -221,7 +221,7 @@ def _ablations(analysis: Analysis) -> list[str]:
 
 
 def _retention(analysis: Analysis) -> list[str]:
-    """The guardrail where there are items enough to see it, and where there are not."""
+    """Write the result on the guardrail for folds with enough items to resolve it, and for the others."""
     items = {fold: analysis.num_retention_items(fold) for fold in analysis.folds}
     fine = [fold for fold in items if resolves_guardrail(items[fold])]
     coarse = [fold for fold in items if fold not in fine]
@@ -246,7 +246,7 @@ def _guardrail_on(folds: list[str]) -> str:
 
 
 def _broken_by(analysis: Analysis, folds: list[str]) -> str:
-    """Which methods have runs beyond the guardrail, and how many."""
+    """Say which methods have runs beyond the guardrail, and how many."""
     parts = []
     for result in analysis.results:
         by_seed = [runs for fold, runs in result.run_retention.items() if fold in folds]
@@ -258,7 +258,7 @@ def _broken_by(analysis: Analysis, folds: list[str]) -> str:
 
 
 def _lowest_run(analysis: Analysis, folds: list[str]) -> tuple[float, str]:
-    """The largest decline of a single run on some folds, and its words."""
+    """Return the largest decline of a single run on some folds, and a clause on it."""
     change, result, fold, seed = analysis.largest_decline(folds)
     mean = result.retention[fold]
     return change.estimate, (
@@ -269,7 +269,7 @@ def _lowest_run(analysis: Analysis, folds: list[str]) -> tuple[float, str]:
 
 
 def _scope(analysis: Analysis) -> list[str]:
-    """What the intervals are about, what was not checked, and how the second replay came out."""
+    """Say what the intervals cover, what was not checked, and the result of the second replay."""
     lines = []
     if any(len(runs) == 1 for r in analysis.results for runs in r.run_rates.values()):
         lines.append(
@@ -305,7 +305,7 @@ def _scope(analysis: Analysis) -> list[str]:
 
 
 def _openings(opening: Mapping[str, Any]) -> list[str]:
-    """What makes the opening less than the first and only one."""
+    """Say why the opening may not be the first and only one."""
     lines = []
     if others := opening.get("by_other_plans"):
         lines.append(

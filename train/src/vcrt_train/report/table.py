@@ -1,9 +1,9 @@
 """Hold a small table, and render it five ways: terminal, plain text, CSV, HTML and LaTeX with booktabs.
 
 All renderings show the same text for a cell. Text from outside (schema names, messages) is inert in each of them:
-control characters are written as escapes, terminal markup and HTML are not interpreted. Every character that LaTeX
-would act on is escaped, and characters outside ASCII are written by their code points, since not every installation has
-them. Not covered: page breaks within a table.
+control characters are written as escapes, terminal markup and HTML are not interpreted. Every special character of
+LaTeX is escaped, and characters outside ASCII are written as code points, because some installations lack them. Not
+covered: page breaks within a table.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _DOCUMENT = r"""\documentclass{article}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """Rows under columns. ``name`` is the stem of its file; ``note`` says what a reader must know to read it."""
+    """Rows under columns; ``name`` is the stem of the table's file, and ``note`` says how to read the table."""
 
     name: str
     title: str
@@ -78,12 +78,12 @@ class Table:
 
 
 def cell_text(cell: Cell) -> str:
-    """The text of a cell in every rendering: floats with two decimals, control characters as escapes."""
+    """Return the text of a cell in every rendering: floats with two decimals, control characters as escapes."""
     return printable(f"{cell:.2f}" if isinstance(cell, float) else str(cell))
 
 
 def to_rich(table: Table) -> rich.table.Table:
-    """The table for a terminal."""
+    """Render the table for a terminal."""
     drawn = rich.table.Table(
         title=Text(cell_text(table.title)),
         caption=Text(cell_text(table.note)) if table.note else None,
@@ -103,7 +103,7 @@ def to_rich(table: Table) -> rich.table.Table:
 
 
 def to_text(table: Table) -> str:
-    """The table in fixed-width text, with its title above and its note below."""
+    """Render the table as fixed-width text, with its title above and its note below."""
     grid = [
         [cell_text(column) for column in table.columns],
         *([cell_text(cell) for cell in row] for row in table.rows),
@@ -123,7 +123,7 @@ def to_text(table: Table) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """The columns and rows as RFC 4180 CSV, without title and note."""
+    """Render columns and rows as RFC 4180 CSV, without title and note."""
     stream = io.StringIO()
     writer = csv.writer(stream)
     writer.writerow([cell_text(column) for column in table.columns])
@@ -132,7 +132,7 @@ def to_csv(table: Table) -> str:
 
 
 def to_html(table: Table) -> Markup:
-    """An HTML table whose first column holds the row headers; every text is escaped."""
+    """Render an HTML table whose first column holds the row headers; every text is escaped."""
     numeric = [is_numeric(table, index) for index in range(len(table.columns))]
     drawn = template("vcrt_train.report", "table.html.jinja")
     return Markup(drawn.render(table=table, numeric=numeric))
@@ -140,7 +140,7 @@ def to_html(table: Table) -> Markup:
 
 @cache
 def template(package: str, name: str) -> Template:
-    """A template that lies in a package; what it is given is escaped, and ``text`` writes it as a cell."""
+    """Load a template of a package; it escapes its values, and its filter ``text`` writes a value as a cell."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -149,7 +149,7 @@ def template(package: str, name: str) -> Template:
 
 
 def is_numeric(table: Table, index: int) -> bool:
-    """Whether a column is set right-aligned: all of its cells are numbers, intervals, signed numbers or empty."""
+    """Return whether a column is right-aligned: all its cells are numbers, signed numbers, intervals or ``n/a``."""
     cells = [row[index] for row in table.rows]
     return bool(cells) and all(not isinstance(c, str) or _looks_numeric(c) for c in cells)
 
@@ -161,7 +161,7 @@ def _looks_numeric(text: str) -> bool:
 
 
 def to_latex(table: Table) -> str:
-    """A floating table with its title and note as caption; columns beside the others for orientation in italics."""
+    """Render a floating table with its title and note as caption."""
     alignment = "".join("r" if is_numeric(table, i) else "l" for i in range(len(table.columns)))
     lines = [
         r"\toprule",
@@ -190,19 +190,19 @@ def to_latex(table: Table) -> str:
 
 
 def to_document(tables: Iterable[Table]) -> str:
-    """A document with the tables one after the other."""
-    # A float for each page: LaTeX holds back only so many at a time.
+    """Render a document with the tables one after the other."""
+    # Each page gets one float, because LaTeX can hold back only a limited number.
     return _DOCUMENT % "\n\\clearpage\n".join(to_latex(table) for table in tables).rstrip()
 
 
 def escape(text: str) -> str:
-    """The text so that LaTeX sets it and does nothing else."""
+    """Escape the text, so that LaTeX typesets it and does nothing else."""
     escaped = "".join(_ESCAPES.get(c, c if c.isascii() else f"U+{ord(c):04X}") for c in text)
     return _LIGATURES.sub(lambda match: "{}" + match.group(), escaped)
 
 
 def _cell(cell: Cell) -> str:
-    """Negative numbers with a minus sign; a bracket or star at its start is no option of the line before."""
+    """Escape a cell; negative numbers get a minus sign, and a first bracket or star is no option of the line before."""
     text = cell_text(cell)
     guard = "{}" if text[:1] in ("[", "*") else ""
     return guard + _MINUS.sub("$-$", escape(text))

@@ -1,6 +1,6 @@
 """Make the tables of results, and list all tables of a report in the order in which they are shown.
 
-Rates are percentages; changes and differences are percentage points; the arithmetic is
+Rates are percentages; changes and differences are percentage points. The arithmetic is in
 :mod:`vcrt_train.report.analysis`. Tables about the data and the plan are in :mod:`vcrt_train.report.provenance`.
 """
 
@@ -42,7 +42,7 @@ SHOWN = ("main", "difference", "mechanism", "test-sets", "test-sets-differences"
 
 
 def report_tables(analysis: Analysis) -> tuple[Table, ...]:
-    """All tables of a report; those of differences are left out when there is nothing to compare."""
+    """Make all tables of a report; tables of differences are left out if there is nothing to compare."""
     tables = [main_table(analysis), fold_table(analysis)]
     if analysis.headline is not None:
         tables.append(difference_table(analysis.headline, analysis.folds))
@@ -60,7 +60,7 @@ def report_tables(analysis: Analysis) -> tuple[Table, ...]:
 
 
 def main_table(analysis: Analysis) -> Table:
-    """Held-out pass rates in percent: the frozen backbone and each method."""
+    """Make the table of held-out pass rates in percent: the frozen backbone and each method."""
     num_runs = {len(runs) for r in analysis.results for runs in r.run_rates.values()}
     return Table(
         name="main",
@@ -83,7 +83,7 @@ def main_table(analysis: Analysis) -> Table:
 
 
 def fold_table(analysis: Analysis) -> Table:
-    """Each method's pass rate on each fold with both intervals, and the range of its runs."""
+    """Make the table of each method's pass rate on each fold with both intervals, and the range of its runs."""
     runs = {result.method: result.run_rates for result in analysis.results}
     rows: list[tuple[Cell, ...]] = []
     for method, by_fold, _ in analysis.rates:
@@ -101,7 +101,7 @@ def fold_table(analysis: Analysis) -> Table:
 
 
 def run_table(analysis: Analysis) -> Table:
-    """Each single run: held-out pass rate in percent and source retention in points, with intervals over items."""
+    """Make the table of single runs: held-out pass rate (percent), source retention (points), intervals over items."""
     rows = tuple(
         (
             label(result.method),
@@ -129,7 +129,7 @@ def run_table(analysis: Analysis) -> Table:
 
 
 def retention_table(analysis: Analysis) -> Table:
-    """Pass rate on source items not trained on, minus the frozen backbone's, against the guardrail."""
+    """Make the table of pass rates on source items not trained on, minus the frozen backbone's, with the guardrail."""
     rows = tuple(
         (
             label(result.method),
@@ -165,13 +165,13 @@ def _guardrail(worst: float, num_items: int) -> str:
 
 
 def _frozen_retention(contents: ReportContents, method: str, fold: str) -> float:
-    """The frozen backbone's pass rate on the retention items, as the method sees the records."""
+    """Return the frozen backbone's pass rate on the retention items, with the method's view."""
     run, *_ = contents.runs_of(method, fold).values()
     return float(contents.frozen_of(run).retention_passes.mean())
 
 
 def _items(analysis: Analysis) -> str:
-    """``40 items a fold``, or the number of each fold if they differ."""
+    """Write ``40 items a fold``, or the number of each fold if they differ."""
     numbers = {label(fold): analysis.num_items(fold) for fold in analysis.folds}
     if len(set(numbers.values())) == 1:
         return f"{counted(analysis.num_items(analysis.folds[0]), 'item')} a fold"
@@ -179,7 +179,7 @@ def _items(analysis: Analysis) -> str:
 
 
 def difference_table(comparison: Comparison, folds: tuple[str, ...]) -> Table:
-    """One paired difference by fold and macro, with both intervals."""
+    """Make the table of one paired difference by fold and macro, with both intervals."""
     estimates = (*map(comparison.folds.get, folds), comparison.macro)
     method, minus = label(comparison.method), label(comparison.minus)
     return Table(
@@ -195,7 +195,7 @@ def difference_table(comparison: Comparison, folds: tuple[str, ...]) -> Table:
 
 
 def mechanism_table(analysis: Analysis) -> Table:
-    """The method under study minus everything else: fold differences, macro and both intervals."""
+    """Make the table of the method under study minus each other one: fold differences, macro and both intervals."""
     method = label(analysis.method or "")
     return Table(
         name="mechanism",
@@ -218,7 +218,7 @@ def mechanism_table(analysis: Analysis) -> Table:
 
 
 def by_fold_table(analysis: Analysis) -> Table:
-    """Every comparison on every fold with both intervals."""
+    """Make the table of every comparison on every fold with both intervals."""
     rows = tuple(
         (label(c.method), label(c.minus), label(fold), *difference_cells(estimate))
         for c in analysis.all_comparisons
@@ -234,7 +234,7 @@ def by_fold_table(analysis: Analysis) -> Table:
 
 
 def by_run_table(analysis: Analysis) -> Table:
-    """The macro difference of every seed: how runs differ."""
+    """Make the table of every seed's macro difference, which shows how runs differ."""
     rows = tuple(
         (label(c.method), label(c.minus), seed, points(value.estimate), interval_text(value))
         for c in analysis.all_comparisons
@@ -250,7 +250,7 @@ def by_run_table(analysis: Analysis) -> Table:
 
 
 def update_table(analysis: Analysis) -> Table:
-    """Held-out pass rates by fold, macro and source pass rate of each method at each update."""
+    """Make the table of each method at each update: held-out pass rates by fold and macro, source pass rate."""
     rates = {
         (p.method, p.update, p.kind, p.fold): f"{percent(p.interval.estimate):.2f} "
         f"{interval_text(p.interval, signed=False)}"
@@ -278,7 +278,7 @@ def update_table(analysis: Analysis) -> Table:
 
 
 def seen_on(contents: ReportContents, name: str) -> ReportContents:
-    """The contents of a report on one further test set alone: the same runs at their last update, on its items."""
+    """Return the contents of a report on one further test set alone: the same runs, at their last update."""
     scores = contents.also_test[name]
     return replace(
         contents,
@@ -306,7 +306,7 @@ def seen_on(contents: ReportContents, name: str) -> ReportContents:
 
 
 def tables_of_test_sets(own: Analysis) -> tuple[Table, ...]:
-    """Pass rates by method and test set, and differences if there is what to compare; nothing without a test set."""
+    """Make the tables of pass rates by method and test set, and of differences if any; nothing without a test set."""
     contents = own.contents
     if not contents.also_test:
         return ()
@@ -373,7 +373,7 @@ def _sizes(sets: Mapping[str, Analysis]) -> str:
 
 
 def _weaknesses(contents: ReportContents) -> str:
-    """Says of which test sets the evidence is sampled, and which other plans had opened; nothing if of none."""
+    """Say which test sets have sampled evidence, and which ones other plans had opened; empty if none."""
     sets, text = contents.also_test, ""
     if sampled := [name for name, of in sets.items() if is_sampled(of.dataset["counts"])]:
         text += f" The evidence of {listed(sampled)} is sampled, not complete; each greedy order was replayed."

@@ -1,6 +1,6 @@
-"""Say what an item asks of a policy, when it passes, how often a random order would, and what each method is.
+"""Describe an item's task, when an answer passes, how often a random order passes, and each method.
 
-Read from ``num_operations``, ``orbit_size`` and, where they vary, the counts of the dataset, and from its
+The descriptions use ``num_operations``, ``orbit_size`` and (if they vary) the counts of the dataset, and its
 ``record_form``. Not covered: how an order is replayed and judged.
 """
 
@@ -24,15 +24,15 @@ from vcrt_train.report.wording import label, same_name
 from vcrt_train.training.methods import METHODS
 
 _WORD = re.compile(r"[^\W\d_]{2,}")
-#: How many of an environment's own words are named.
+#: How many of an environment's own words a sentence names.
 _NAMED = 6
 
 
 def chance(contents: ReportContents, fold: str | None = None) -> float | None:
-    """The share of an episode's orders that pass, which is the pass rate of a random order.
+    """Return the share of an episode's orders that pass, which is the pass rate of a random order.
 
-    Where it varies, it is the mean over the items of a fold, or, without one, over those of each and then over the
-    folds. None for more than ``vcrt.limits.MAX_COUNTED`` operations, whose legal orders are not counted.
+    If it varies, it is the mean over the items of ``fold``; by default, the mean over folds of these means. It is None
+    above ``vcrt.limits.MAX_COUNTED`` operations, because legal orders are not counted then.
     """
     if not _varies(contents):
         return float(contents.dataset["orbit_size"]) / _num_orders(contents)
@@ -43,14 +43,14 @@ def chance(contents: ReportContents, fold: str | None = None) -> float | None:
 
 
 def chance_text(contents: ReportContents) -> str:
-    """The chance as a percentage without needless decimals; says so if it is a mean, or not known."""
+    """Write the chance as a percentage without needless decimals; say so if it is a mean, or not known."""
     known = chance(contents)
     average = " on average" if _varies(contents) else ""
     return "a share that was not counted" if known is None else f"{100 * known:.4g}%{average}"
 
 
 def task_text(contents: ReportContents) -> str:
-    """What an item is, what the policy is given, when it passes, and what chance gives."""
+    """Say what an item is, what the policy is given, when an answer passes, and how often a random order does."""
     return (
         f"An item is an episode of {steps_text(contents.dataset)} steps from an environment that was not trained on. "
         f"The policy is given {_given(contents)}, and writes one order greedily. It passes if the verifier accepts "
@@ -60,7 +60,7 @@ def task_text(contents: ReportContents) -> str:
 
 
 def task_note(contents: ReportContents) -> str:
-    """As :func:`task_text`, short enough for a table's note."""
+    """Say the same as :func:`task_text`, short enough for a table's note."""
     number = steps_text(contents.dataset)
     article = "an" if number.split()[0] in ("8", "11", "18") else "a"
     what = f"an episode of {number} steps"
@@ -75,7 +75,7 @@ def task_note(contents: ReportContents) -> str:
 
 
 def steps_text(dataset: Mapping[str, Any]) -> str:
-    """How many steps a dataset's episodes have: ``4``, or ``3 to 9``; ``dataset`` is its manifest."""
+    """Write how many steps a dataset's episodes have: ``4``, or ``3 to 9``; ``dataset`` is the manifest."""
     if dataset["num_operations"] is not None:
         return str(dataset["num_operations"])
     schemas = inner_values(dataset["counts"])
@@ -89,7 +89,7 @@ def _form(contents: ReportContents) -> RecordForm:
 
 
 def _given(contents: ReportContents) -> str:
-    """What a record shows."""
+    """Say what a record shows."""
     shown = {
         "relations": "only anonymous pointers and the certified relations{}, no text",
         "steps": "the task and the native steps as text, in random order under anonymous pointers{}, and no relations",
@@ -116,7 +116,7 @@ def _varies(contents: ReportContents) -> bool:
 
 
 def _share(schemas: Mapping[str, Mapping[str, Any]]) -> float | None:
-    """The mean share over items, which may have different numbers of orders."""
+    """Return the mean share over items, which may have different numbers of orders."""
     counts = schemas.values()
     if not all("lengths" in some for some in counts):
         return legal_share((some["legal_orders"], some["orders"]) for some in counts)
@@ -132,7 +132,7 @@ def _num_orders(contents: ReportContents) -> int:
 
 
 def explained(methods: Sequence[str]) -> dict[str, str]:
-    """What each method is, by its name as it is shown, in the given order."""
+    """Describe each method, by its displayed name, in the given order."""
     return {
         label(method): " ".join(label(w) if w in METHODS else w for w in row.summary.split(" "))
         for method in methods
@@ -142,13 +142,13 @@ def explained(methods: Sequence[str]) -> dict[str, str]:
 
 
 def methods_note(methods: Sequence[str]) -> str:
-    """The same as one sentence for a table's note; empty if no method is known."""
+    """Write the same as one sentence for a table's note; empty if no method is known."""
     words = "; ".join(f"{name} is {what}" for name, what in explained(methods).items())
     return f"{words}." if words else ""
 
 
 def native_words(dataset: Dataset) -> tuple[str, ...]:
-    """A sentence for each environment; none where records have no texts."""
+    """Write a sentence on the words of each environment's records; none if records have no texts."""
     if not dataset.manifest.record_form.is_text:
         return ()
     texts = {
@@ -169,7 +169,7 @@ def _sentence(name: str, texts: Mapping[str, Sequence[str]]) -> str:
     }
     found = Counter(word for one in own for word in one if word not in elsewhere)
     telling = sum(any(word in found for word in one) for one in own)
-    # Not as they were met: sets of texts have another order in each process.
+    # Sorted, because sets of texts have another order in each process.
     most = sorted(found.items(), key=lambda item: (-item[1], item[0]))[:_NAMED]
     shares = [f"{word} ({100 * number / len(own):.0f}%)" for word, number in most]
     named = sum(name.lower() in text for text in texts[name])

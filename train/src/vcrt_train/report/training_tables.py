@@ -1,7 +1,7 @@
-"""Make the tables of what happened in training: how soon methods learn, and source pass rates on untrained items.
+"""Make the tables on training: how soon methods learn, and source pass rates on untrained items.
 
 All methods of a plan draw equally many orders, and runs of one fold and seed see the same records in the same order. So
-the mean native reward over a whole training compares how often what they draw passes, and how soon.
+the mean native reward over a whole training compares how often the drawn orders pass, and how soon.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ PARTS = 4
 REWARD = "mean_reward"
 OVER_RUNS = "95% over runs"
 
-#: ``[PARTS + 1]`` by fold and seed: the mean of each part of a run's training, and of all of it.
+#: ``[PARTS + 1]`` by fold and seed: the mean reward of each part of a run's training, and of the whole training.
 Rewards = Mapping[str, Mapping[int, FloatArray]]
 #: The most runs that a sentence names.
 MOST_NAMED = 3
 
 
 def part_ends(contents: ReportContents) -> list[int]:
-    """The last update of each part."""
+    """Return the last update of each part."""
     last = last_update(contents)
     return [last * part // PARTS for part in range(1, PARTS + 1)]
 
 
 def rewards_of(contents: ReportContents, method: str) -> Rewards:
-    """The rewards of a method's runs; empty if one of them has not logged every update's."""
+    """Return the rewards of a method's runs; empty if one of them has not logged every update's reward."""
     ends = part_ends(contents)
     found: dict[str, dict[int, FloatArray]] = {}
     for fold in contents.folds:
@@ -58,7 +58,7 @@ def rewards_of(contents: ReportContents, method: str) -> Rewards:
 
 
 def difference(first: Rewards, second: Rewards) -> Interval | None:
-    """The macro difference over whole trainings of runs on the same folds; None if a fold has no seed of both."""
+    """Return the macro difference over whole trainings on the same folds; None if a fold has no seed in common."""
     seeds = {fold: [seed for seed in first[fold] if seed in second[fold]] for fold in first}
     if not all(seeds.values()):
         return None
@@ -72,7 +72,7 @@ def difference(first: Rewards, second: Rewards) -> Interval | None:
 
 
 def learning_table(analysis: Analysis) -> Table | None:
-    """Each method's rewards, and what the method under study has more; None where no method has logged all of them."""
+    """Make the table of methods' rewards and their differences from the studied one; None if none logged them all."""
     contents = analysis.contents
     of = {method: rewards_of(contents, method) for method in contents.methods}
     complete = {method: found for method, found in of.items() if set(found) == set(contents.folds)}
@@ -115,7 +115,7 @@ def learning_table(analysis: Analysis) -> Table | None:
 
 
 def flag_sentences(runs: Sequence[RunReport]) -> tuple[str, ...]:
-    """Which runs are flagged, at which update, and their rates beside the frozen backbone's; empty if none is."""
+    """Say which runs are flagged, at which update, and their rates beside the frozen backbone's; empty if none is."""
     found = [(run, one) for run in runs if (one := flagged_at(run.curve))]
     if not found:
         return ()
@@ -126,7 +126,7 @@ def flag_sentences(runs: Sequence[RunReport]) -> tuple[str, ...]:
 
 
 def validation_table(contents: ReportContents) -> Table | None:
-    """The source pass rate of each run while it trained, beside the frozen backbone's; None if none was validated."""
+    """Make the table of runs' source pass rates in training, beside the frozen backbone's; None without validations."""
     rows = [
         (label(run.method), label(run.held_out), run.seed, *_cells(found))
         for run in contents.runs

@@ -1,6 +1,6 @@
 """Write names as the paper spells them, and numbers: percentages, signed points, intervals, the cells of tables.
 
-Names are the same if they differ in nothing but case, hyphens, underscores and spaces.
+Names are the same if they differ only in case, hyphens, underscores and spaces.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ TWO_INTERVALS = (
 
 
 def same_name(first: str, second: str) -> bool:
-    """Whether two names are equal but for case, hyphens, underscores and spaces."""
+    """Return whether two names are equal apart from case, hyphens, underscores and spaces."""
     return _letters(first) == _letters(second)
 
 
 def display_name(name: str) -> str:
-    """The paper's spelling of a method or environment, or the name itself if the paper does not have it."""
+    """Return the paper's spelling of a method or environment, or the name itself if the paper does not have it."""
     return next((spelling for spelling in _SPELLINGS if same_name(spelling, name)), name)
 
 
@@ -45,40 +45,40 @@ def _letters(name: str) -> str:
 
 
 def label(name: str) -> str:
-    """A method or environment as it is shown: in the paper's spelling if the paper has it."""
+    """Return the printable name of a method or environment, in the paper's spelling if there is one."""
     return printable(display_name(name))
 
 
 def percent(fraction: float) -> float:
-    """A fraction as a percentage, to be written with two decimals."""
+    """Return a fraction as a percentage, rounded to two decimals."""
     return round(100 * fraction, 2) + 0.0
 
 
 def points(fraction: float) -> str:
-    """A difference of fractions as signed percentage points; zero has no sign."""
+    """Write a difference of fractions as signed percentage points; zero has no sign."""
     value = percent(fraction)
     return f"{value:+.2f}" if round(value, 2) else "0.00"
 
 
 def interval_text(interval: Interval, *, signed: bool = True) -> str:
-    """``[low, high]`` in percentage points, or in percent if not ``signed``."""
+    """Write ``[low, high]`` in percentage points, or in percent if not ``signed``."""
     ends = (interval.low, interval.high)
     return "[{}, {}]".format(*(points(e) if signed else f"{percent(e):.2f}" for e in ends))
 
 
 def decisive_text(interval: Interval, *, signed: bool = True) -> str:
-    """The interval over runs and items, or in words that a single run has none."""
+    """Write the interval over runs and items, or say that there is a single run, which has none."""
     return interval_text(interval, signed=signed) if interval.over_runs else "(a single run)"
 
 
 def counted_range(numbers: Collection[int], singular: str) -> str:
-    """``1 run``, ``3 runs`` or ``1 to 3 runs``."""
+    """Write a range of numbers such as ``1 run``, ``3 runs`` or ``1 to 3 runs``."""
     low, high = min(numbers), max(numbers)
     return counted(low, singular) if low == high else f"{low:,} to {counted(high, singular)}"
 
 
 def difference_cells(estimate: Estimate | None) -> tuple[str, str, str]:
-    """A difference in points and its two intervals, the one that decides first."""
+    """Write a difference in points and its two intervals; the deciding one is first."""
     if estimate is None:
         return MISSING, MISSING, MISSING
     decisive = decisive_cell(estimate.runs_and_items)
@@ -86,7 +86,7 @@ def difference_cells(estimate: Estimate | None) -> tuple[str, str, str]:
 
 
 def rate_cells(estimate: Estimate | None) -> tuple[Cell, str, str]:
-    """A pass rate in percent and its two intervals."""
+    """Write a pass rate in percent and its two intervals; the deciding one is first."""
     if estimate is None:
         return MISSING, MISSING, MISSING
     decisive = decisive_cell(estimate.runs_and_items, signed=False)
@@ -96,10 +96,10 @@ def rate_cells(estimate: Estimate | None) -> tuple[Cell, str, str]:
 def fold_cells(
     estimates: Mapping[str, Estimate], folds: Sequence[str], form: Callable[[float], Cell]
 ) -> list[Cell]:
-    """The estimate of each fold, as a rate (``percent``) or as a difference (``points``)."""
+    """Write the estimate of each fold, as a rate (``percent``) or as a difference (``points``)."""
     return [form(estimates[fold].value) if fold in estimates else MISSING for fold in folds]
 
 
 def decisive_cell(interval: Interval, *, signed: bool = True) -> str:
-    """The interval over runs and items; nothing for a single run."""
+    """Write the interval over runs and items; ``n/a`` for a single run."""
     return interval_text(interval, signed=signed) if interval.over_runs else MISSING

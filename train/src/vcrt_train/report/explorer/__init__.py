@@ -1,1 +1,1 @@
-"""Write the explorer: one page to look at certified episodes, and at what training makes of their orders."""
+"""Write the explorer: one page that shows certified episodes, and how training changes the probability of orders."""

@@ -1,8 +1,8 @@
-"""Write one certified episode as the page has it: steps, relations, evidence and orders, as compact JSON.
+"""Write one certified episode in the page's form: steps, relations, evidence and orders, as compact JSON.
 
-Hashes and messages are listed once and referred to by place. An *answer* of the verifier is the place of a state
-hash, or, below zero, ``-1 - place`` of the message that refused the step. All text is cut and made printable here; it
-comes from files that anyone may have written.
+Hashes and messages are listed once, and other parts refer to their indices. An *answer* of the verifier is the index of
+a state hash or, below zero, ``-1 - index`` of the message that refused the step. All text is cut and made printable
+here, because anyone may have written the files.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from vcrt.printable import printable
 from vcrt.words.certificate_words import explanations, pair_title, probes_lines
 from vcrt_train.report.explorer.geometry import Pairs, swaps
 
-#: Characters of one text that are shown.
+#: The most characters of one text that are shown.
 MAX_CHARACTERS = 1500
-#: Values of an initial state, and contexts of a pair, that are shown.
+#: The most values of an initial state, and contexts of a pair, that are shown.
 MAX_VALUES, MAX_CONTEXTS = 40, 40
-#: What an HTML parser would act on inside a script element, and line ends of JavaScript that are none of JSON.
+#: Characters with a meaning for an HTML parser in a script element, and line ends of JavaScript but not of JSON.
 _ESCAPED = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 
 
 def embedded(value: Any) -> str:
-    """The value as JSON for a ``<script type="application/json">``: it holds no ``<``, ``>`` or ``&``.
+    """Write the value as JSON for a ``<script type="application/json">``, without ``<``, ``>`` and ``&``.
 
     Raises ``ValueError`` for a number that is not finite.
     """
@@ -42,7 +42,7 @@ def embedded(value: Any) -> str:
 
 
 def shown_text(text: str) -> str:
-    """The text with its lines, cut off where it is too long, and without characters that do something."""
+    """Return the text with its lines, cut if it is too long, and with control characters escaped."""
     lines = "\n".join(map(printable, text[:MAX_CHARACTERS].split("\n")))
     more = len(text) - MAX_CHARACTERS
     return f"{lines} ... ({more:,} more characters)" if more > 0 else lines
@@ -51,14 +51,14 @@ def shown_text(text: str) -> str:
 def episode_json(
     certified: CertifiedEpisode, describe: Callable[[Operation], str], *, is_drawn: bool
 ) -> dict[str, Json]:
-    """The page's form of an episode; its orders are there if they are drawn, of ``MAX_DRAWN`` steps at most."""
+    """Return the page's form of an episode; it has orders if they are drawn, up to ``MAX_DRAWN`` steps."""
     episode, listed = certified.episode, _Listed()
     local: dict[tuple[int, int], list[Certificate]] = {
         pair: [] for pair in combinations(range(episode.num_operations), 2)
     }
     for certificate in certified.certificates:
         local[certificate.pair].append(certificate)
-    # Of many steps, certificates are examples alone.
+    # With many steps, certificates are only examples.
     num_contexts = {pair: len(some) for pair, some in local.items()}
     num_contexts |= {pair.pair: sum(pair.verdicts.values()) for pair in certified.pairs}
     pairs = [
@@ -90,12 +90,12 @@ def episode_json(
 
 
 def required_pairs(certified: CertifiedEpisode) -> Pairs:
-    """The pairs that must keep their order, sorted."""
+    """Return the pairs that must keep their order, sorted."""
     return tuple(sorted(directed(certified.relations)))
 
 
 def drawing_name(required: Pairs) -> str:
-    """Episodes with the same required pairs share a picture of this name."""
+    """Return the name of the picture, which episodes with the same required pairs share."""
     return " ".join(f"{first}-{second}" for first, second in required)
 
 
@@ -164,7 +164,7 @@ def _order(replay: Replay, is_legal: bool, listed: _Listed) -> Json:
 def _certificates_of_swaps(
     local: Mapping[tuple[int, int], Sequence[Certificate]], num_operations: int
 ) -> list[Json]:
-    """For each swap of the picture, where its certificate stands: pair and context; None where nothing was replayed."""
+    """Return pair and context, as indices, of each drawn swap's certificate; None if nothing was replayed."""
     places: dict[tuple[frozenset[int], Order], Json] = {
         (frozenset(pair), certificate.context): [number, place]
         for number, (pair, some) in enumerate(local.items())
@@ -194,7 +194,7 @@ def _facts(certified: CertifiedEpisode) -> Json:
 
 
 def _values(initial: Json) -> Json:
-    """The initial state as named values."""
+    """Return the initial state as named values."""
     named = list(initial.items()) if isinstance(initial, dict) else [("", initial)]
     texts = [
         (name, value if isinstance(value, str) else canonical_json(value).decode())

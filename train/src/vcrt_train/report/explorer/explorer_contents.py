@@ -1,4 +1,4 @@
-"""Gather the explorer's page: episodes with evidence and pictures, and what trained runs say of them."""
+"""Gather the explorer's page: episodes with evidence and pictures, and the probabilities of trained runs."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from vcrt_train.report.wording import label
 
 #: Episodes of each schema, if no number is given.
 PER_SCHEMA = 8
-#: Bytes of the page that episodes may take; the page as a whole stays under 5 MB.
+#: The most bytes of the page for episodes; the whole page stays under 5 MB.
 ROOM = 4_500_000
-#: Bytes that the probability of one order takes, at most.
+#: The most bytes of the probability of one order.
 _A_PROBABILITY = 8
-#: Bytes that a picture takes, at most: one of five steps.
+#: The most bytes of a picture, which has five steps then.
 BYTES_OF_A_DRAWING = 5_000
 
 
@@ -46,7 +46,7 @@ BYTES_OF_A_DRAWING = 5_000
 class ShownEpisode:
     """An episode in the page's form, the slot of each of its operations, its required pairs and its picture."""
 
-    #: Its own name, which may hold what is not printed.
+    #: The original name, which may have characters that are not printable.
     name: str
     shown: dict[str, Json]
     slots: tuple[int, ...]
@@ -56,23 +56,23 @@ class ShownEpisode:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExplorerContents:
-    """Everything that the page says. ``schemas`` has, for each, the episodes on the page and in the dataset."""
+    """All contents of the page; ``schemas`` has, for each schema, the numbers of episodes on the page and in all."""
 
     root_hash: str
-    #: None where the page's episodes have several numbers of steps, among ``lengths``; none of them is drawn then.
+    #: None if the page's episodes have different numbers of steps, all in ``lengths``; none of them is drawn then.
     num_operations: int | None
     lengths: tuple[int, ...]
     schemas: Mapping[tuple[str, str], tuple[int, int]]
     episodes: tuple[ShownEpisode, ...]
     runs: tuple[RunMasses, ...] = ()
-    #: What a reader has to know about where this comes from and what is not in it.
+    #: Notes for the reader on the origin of the contents, and on what is missing.
     notes: tuple[str, ...] = ()
     #: The address of a report to link to.
     report: str | None = None
 
     @property
     def num_in_dataset(self) -> int:
-        """The episodes of the dataset."""
+        """The number of episodes of the dataset."""
         return sum(there for _, there in self.schemas.values())
 
 
@@ -87,16 +87,16 @@ def gather_explorer(
     factories: Mapping[str, EnvironmentFactory] | None = None,
     progress: Progress = SILENT,
 ) -> ExplorerContents:
-    """Gather what a page says of a dataset's episodes.
+    """Gather the contents of a page on a dataset's episodes.
 
-    ``episodes`` names those to show; without names they are the first ``per_schema`` (8) of each schema. With an
-    ``experiment`` on the dataset, each order's exact probability is shown for the frozen backbone and for every kept
-    update of ``runs`` (METHOD/HELD-OUT/SEED; by default the smallest seed of each method and fold). What a run holds
-    out is scored only after the evaluation was opened and recorded. ``report`` is the relative address of a report.
+    ``episodes`` names the episodes to show; by default they are the first ``per_schema`` (8) of each schema. With an
+    ``experiment`` on the dataset, the page has each order's exact probability for the frozen backbone and for every
+    kept update of ``runs`` (METHOD/HELD-OUT/SEED; by default the smallest seed of each method and fold). Held-out
+    episodes are scored only after the evaluation was opened and recorded. ``report`` is a report's relative address.
 
-    Raises :class:`VcrtError` where it is not clear what to show, :class:`vcrt.errors.DatasetError` for an episode that
-    is not in the dataset, :class:`vcrt.errors.UnknownNameError` for a run that is not planned, and
-    :class:`vcrt.errors.RunError` for one that is not finished or an experiment on another dataset.
+    Raises :class:`VcrtError` if the arguments contradict each other, :class:`vcrt.errors.DatasetError` for an episode
+    that is not in the dataset, :class:`vcrt.errors.UnknownNameError` for a run that is not planned, and
+    :class:`vcrt.errors.RunError` for a run that is not finished or an experiment on another dataset.
     """
     if per_schema is not None and per_schema < 1:
         raise VcrtError(
@@ -121,7 +121,7 @@ def gather_explorer(
     if episodes:
         wanted = _named(names, episodes, str(dataset.path))
     else:
-        # One of each schema at a time, so that schemas share whatever room there is.
+        # Take one of each schema at a time, so that schemas share the space.
         rounds = zip_longest(*(some[: per_schema or PER_SCHEMA] for some in schemas.values()))
         wanted = [name for some in rounds for name in some if name is not None]
     num_operations = _common_length(dataset.manifest, wanted, rows)
@@ -161,7 +161,7 @@ def gather_explorer(
 def _common_length(
     manifest: Manifest, wanted: Sequence[str], rows: Mapping[str, Sequence[Mapping[str, str]]]
 ) -> int | None:
-    """How many steps each of the wanted episodes has; None if not all have equally many."""
+    """Return the number of steps of the wanted episodes; None if they have different numbers."""
     if manifest.num_operations is not None:
         return manifest.num_operations
     chosen = set(wanted)
@@ -175,7 +175,7 @@ def _common_length(
 
 
 def _named(names: Mapping[str, Sequence[str]], wanted: Sequence[str], where: str) -> list[str]:
-    """The episodes of these names, each once; raises :class:`DatasetError` for one that is not in the dataset."""
+    """Return the names of wanted episodes, each once; raises :class:`DatasetError` for one that does not exist."""
     known = [name for some in names.values() for name in some]
     for name in wanted:
         if name not in known:
@@ -210,7 +210,7 @@ def _that_fit(
     bytes_of_scores: int,
     describe: Mapping[str, Callable[[str], Describe]],
 ) -> dict[str, ShownEpisode]:
-    """As many of the wanted episodes, in their order, as the page has room for; one at least."""
+    """Make as many of the wanted episodes, in their order, as fit on the page; at least one."""
     found = {row["episode_id"]: (name, row) for name, some in rows.items() for row in some}
     made: dict[str, ShownEpisode] = {}
     manifest = dataset.manifest
@@ -239,7 +239,7 @@ def _that_fit(
 def _bytes_of_scores(
     experiment: Experiment | None, num_runs: int, manifest: Manifest, drawn: int | None
 ) -> int:
-    """What the probabilities of one episode take on the page, at most."""
+    """Return the most bytes on the page for the probabilities of one episode."""
     if experiment is None:
         return 0
     num_policies = num_runs * (1 + len(experiment.plan.config.schedule.checkpoints))
@@ -252,7 +252,7 @@ def _descriptions(
     factories: Mapping[str, EnvironmentFactory] | None,
     rows: Sequence[Mapping[str, str]],
 ) -> Callable[[str], Describe]:
-    """How steps of an episode, given its name, are described: by their signature if the environment is not here."""
+    """Return how to describe steps of an episode, given its name: by signature if the environment is not available."""
     episodes = {
         row["episode_id"]: episode_of_json(row["episode"], row["episode_id"]).operations
         for row in rows

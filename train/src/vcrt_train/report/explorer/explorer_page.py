@@ -1,7 +1,7 @@
-"""Render and write the explorer's page: the gathered contents as JSON, a script and a style of our own, no address.
+"""Render and write the explorer's page: contents as JSON, one script and one style, and no external address.
 
-The Content-Security-Policy names the digests of the one script and the one style, and allows nothing else, so that even
-a text that got out of its place could do nothing. Equal contents give equal bytes.
+The Content-Security-Policy allows only the script and the style with the stated digests, so that a text could do
+nothing even if it were not escaped. Equal contents give equal bytes.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from vcrt_train.report.table import template
 from vcrt_train.report.wording import counted_range, label
 
 EXPLORER_FILE = "explorer.html"
-#: What every explorer's page begins with, and nothing else that is in the way of one.
+#: The first bytes of every explorer's page, by which an earlier page is recognised.
 _BEGINS = b"<!doctype html>\n<!-- made by `vcrt explore` -->\n"
-#: The scripts are put together in this order.
+#: The scripts, in the order in which they are joined.
 SCRIPTS = (
     "elements.js",
     "state.js",
@@ -47,7 +47,7 @@ MILLION = 1_000_000
 
 
 def require_place(path: Path, dataset: Dataset) -> None:
-    """Raise :class:`VcrtError` if something else than an explorer is at ``path``, or if it lies in the dataset."""
+    """Raise :class:`VcrtError` if ``path`` holds anything but an explorer, or if it is in the dataset's folder."""
     found = None
     if path.is_dir():
         found = "a folder"
@@ -76,14 +76,14 @@ def _begins(path: Path) -> bytes:
 
 
 def write_explorer(contents: ExplorerContents, path: Path) -> None:
-    """Write the page, under 5 MB; an earlier one is replaced."""
+    """Write the page, which is under 5 MB; replace an earlier one."""
     page = render_explorer(contents).encode("utf-8")
     make_directory(path.parent)
     write_file(path, page)
 
 
 def render_explorer(contents: ExplorerContents) -> str:
-    """The HTML of the page."""
+    """Render the HTML of the page."""
     script = '(() => {\n"use strict";\n' + "\n".join(map(_asset, SCRIPTS)) + "})();\n"
     style = _asset("explorer.css")
     return template(_PACKAGE, "assets/explorer.html.jinja").render(
@@ -102,7 +102,7 @@ def render_explorer(contents: ExplorerContents) -> str:
 
 
 def page_json(contents: ExplorerContents) -> dict[str, Json]:
-    """What the page's script is given."""
+    """Return the data for the page's script."""
     n = drawn_steps(contents.num_operations)
     drawings = {drawing_name(one.required): one.drawing for one in contents.episodes}
     return {
@@ -151,7 +151,7 @@ def _run(scored: RunMasses) -> dict[str, Json]:
 
 
 def _said_of(name: str, scored: RunMasses) -> dict[str, Json]:
-    """What an episode is to a run, and what the run says to it after each update."""
+    """Return an episode's role in a run, and the run's probabilities after each update."""
     masses = [_mass(mass) for mass in scored.masses.get(name, ())]
     return {"role": scored.roles[name], "masses": masses}
 

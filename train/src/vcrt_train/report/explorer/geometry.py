@@ -1,9 +1,9 @@
-"""Place the orders of n steps in a picture: the permutohedron up to four steps, layers of a graph beyond.
+"""Place the orders of n steps in a picture: the permutohedron up to four steps, layers of a graph for five.
 
-An order's vertex has the step's place in the order as its coordinate along that step's axis. Neighbours differ by one
-swap of adjacent steps, and all edges are equally long. Four steps give the truncated octahedron, three a hexagon. Every
-required pair is a plane through the middle of the edges that swap it; it cuts the solid into two congruent halves, and
-*apart* says where each vertex goes when they are pulled from each other. Pure; nothing here draws.
+The coordinate of an order's vertex along a step's axis is the step's place in the order. Neighbours differ by one swap
+of adjacent steps, and all edges are equally long. Four steps give the truncated octahedron, three a hexagon. Every
+required pair is a plane through the midpoints of the edges that swap it. It cuts the solid into two congruent halves,
+and *apart* is the displacement of each vertex when the halves are separated. Pure; nothing here draws.
 
 Source: the permutohedron as in Ziegler, Lectures on Polytopes, example 0.10.
 """
@@ -23,18 +23,18 @@ import numpy.typing as npt
 from vcrt.limits import MAX_DRAWN
 from vcrt.orders import Order, all_orders, order_columns, swap_adjacent
 
-#: x to the right, y down, z towards the eye.
+#: x to the right, y down, z towards the viewer.
 Point: TypeAlias = tuple[float, float, float]
 Pairs: TypeAlias = tuple[tuple[int, int], ...]
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 #: Steps whose permutohedron has three dimensions.
 _SOLID = 4
-#: How far the halves of one required pair go, each from the middle, in units in which an edge has length sqrt(2).
+#: The displacement of each half of one required pair, in units in which an edge has length sqrt(2).
 _APART = 0.5
 #: Half the width and half the height of a layered graph, in the same units.
 _WIDE, _HIGH = 2.6, 1.9
-#: Degrees about the upright and about the level axis. Found by search: it keeps projected vertices furthest apart.
+#: Degrees about the vertical and the horizontal axis. A search found them: projected vertices are furthest apart.
 _TURN, _TILT = 12.0, 48.0
 
 
@@ -43,19 +43,19 @@ class Drawing:
     """The vertices of one picture; the columns are those of :func:`vcrt.orders.all_orders`."""
 
     points: tuple[Point, ...]
-    #: What is added to each point when the halves are pulled apart.
+    #: The displacement of each point when the halves are separated.
     apart: tuple[Point, ...]
-    #: Whether it is a solid that can be turned.
+    #: Whether the picture is a solid that can be turned.
     turns: bool
 
 
 def drawn_steps(num_operations: int | None) -> int | None:
-    """How many steps the episodes of a dataset have; None if too many to be drawn, or not equally many."""
+    """Return the number of steps of drawn episodes; None if there are too many to draw, or different numbers."""
     return None if num_operations is None or num_operations > MAX_DRAWN else num_operations
 
 
 def swaps(num_operations: int) -> tuple[tuple[int, int, int], ...]:
-    """Each adjacent swap once: the columns of its two orders, the smaller first, and the position of the swap."""
+    """List each adjacent swap once: the columns of its two orders, the smaller first, and the swap's position."""
     column = order_columns(num_operations)
     return tuple(
         (here, there, position)
@@ -66,7 +66,7 @@ def swaps(num_operations: int) -> tuple[tuple[int, int, int], ...]:
 
 
 def faces(num_operations: int) -> tuple[tuple[int, ...], ...]:
-    """The faces of the solid as cycles of columns: six squares and eight hexagons for four steps, else none."""
+    """Return the faces of the solid as cycles of columns: six squares and eight hexagons for four steps, else none."""
     if num_operations != _SOLID:
         return ()
     column = order_columns(num_operations)
@@ -79,7 +79,7 @@ def faces(num_operations: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _cycle(start: Order, one: int, other: int) -> list[Order]:
-    """The orders that swaps at two positions reach by turns, from ``start`` until it comes again."""
+    """Return the orders from ``start`` under alternate swaps at two positions, until ``start`` returns."""
     cycle, order = [start], swap_adjacent(start, one)
     while order != start:
         cycle.append(order)
@@ -89,16 +89,16 @@ def _cycle(start: Order, one: int, other: int) -> list[Order]:
 
 @lru_cache(maxsize=256)
 def drawing(num_operations: int, required: Pairs) -> Drawing:
-    """The picture for an episode whose ``required`` pairs each keep their order, the first before the second.
+    """Make the picture for an episode in which the first step of each ``required`` pair is before the second.
 
-    The first pair lies level: its required order is on the left. Raises ``ValueError`` beyond ``MAX_DRAWN`` steps.
+    The first pair is horizontal, its required order on the left. Raises ``ValueError`` above ``MAX_DRAWN`` steps.
     """
     if not 2 <= num_operations <= MAX_DRAWN:
         raise ValueError(f"{num_operations} steps are not drawn")
     # [orders, steps]: the place of each step in the order.
     places = np.argsort(all_orders(num_operations), axis=1)
     firsts, seconds = np.array(required, dtype=int).reshape(-1, 2).T
-    # [orders, pairs]: 1 where the pair is the wrong way round, else -1.
+    # [orders, pairs]: 1 if the order violates the pair, else -1.
     sides = np.where(places[:, firsts] > places[:, seconds], 1, -1)
     if num_operations > _SOLID:
         return _layers(num_operations, sides)
@@ -122,7 +122,7 @@ def _points(vectors: FloatArray) -> tuple[Point, ...]:
 
 
 def _basis(num_operations: int, pair: tuple[int, int]) -> FloatArray:
-    """``[3, steps]``: orthonormal directions within the orders' hyperplane, the pair's own first, zero beyond them."""
+    """Return ``[3, steps]``: orthonormal directions in the orders' hyperplane, the pair's first; other rows are 0."""
     others = [step for step in range(num_operations) if step not in pair]
     basis = np.zeros((3, num_operations))
     basis[0, pair] = 1, -1
@@ -138,7 +138,7 @@ def _basis(num_operations: int, pair: tuple[int, int]) -> FloatArray:
 
 
 def _default_view() -> FloatArray:
-    """Turn, tilt, and then roll until the first axis is level again."""
+    """Return the rotation that turns, tilts, and then rolls until the first axis is horizontal again."""
     turn, tilt = radians(_TURN), radians(_TILT)
     roll = -atan2(sin(tilt) * sin(turn), cos(turn))
     turned = [[cos(turn), 0, sin(turn)], [0, 1, 0], [-sin(turn), 0, cos(turn)]]
@@ -149,7 +149,7 @@ def _default_view() -> FloatArray:
 
 
 def _layers(num_operations: int, sides: npt.NDArray[np.int_]) -> Drawing:
-    """One layer for each number of inversions, the reference order on top, orders that keep all pairs on the left."""
+    """Make a layer for each number of inversions: the reference order on top, orders that keep every pair at left."""
     violated = (sides > 0).sum(axis=1)
     depths = [
         sum(one > other for one, other in combinations(order, 2))
@@ -162,7 +162,7 @@ def _layers(num_operations: int, sides: npt.NDArray[np.int_]) -> Drawing:
     widest = max(Counter(depths).values())
 
     def place(column: int) -> tuple[int, float, int]:
-        """Orders stand below the neighbours with one inversion less."""
+        """Return an order's sort key in its layer, so that it is below its neighbours with one inversion less."""
         known = [x[neighbour] for neighbour in above[column]]
         return int(violated[column]), sum(known) / max(1, len(known)), column
 

@@ -1,7 +1,7 @@
-"""Read the exact probability of every order of an episode, before training and after each kept update of a run.
+"""Compute the exact probability of every order of an episode, before training and after each kept update of a run.
 
-Where orders are too many to be drawn, the probability of the legal ones together, with a standard error if it is
-estimated. An episode is scored as the evaluation scores it. One that a run holds out is scored only after the one
+If there are too many orders to draw, this is the total probability of the legal orders, with a standard error if it is
+estimated. An episode is scored as in the evaluation. An episode that a run holds out is scored only after the
 evaluation was opened and recorded, in the experiment's ledger and in the one beside the dataset.
 """
 
@@ -29,33 +29,33 @@ from vcrt_train.protocol.splits import set_aside
 from vcrt_train.training.items import EncodedItem
 from vcrt_train.training.methods import Method
 
-#: What an episode is to a run: ``closed`` is one that is held out while no evaluation is recorded.
+#: The role of an episode in a run; ``closed`` means that it is held out and no evaluation is recorded.
 Role: TypeAlias = Literal["held out", "closed", "trained on", "set aside"]
-#: Prompts that are scored at once.
+#: The number of prompts that are scored at once.
 _BATCH = 32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mass:
-    """What a policy says to one episode, in terms of the episode's own operations."""
+    """A policy's probabilities and greedy answer for one episode, in terms of the episode's own operations."""
 
-    #: Of every order by column; empty beyond ``MAX_DRAWN`` steps.
+    #: The probability of every order by column; empty if orders are not drawn.
     probabilities: tuple[float, ...]
     #: Z+: the probability of all legal orders together.
     legal: float
-    #: The probability of all answers that are no order; 0 through pointers.
+    #: The probability of all answers that are no order; 0 with pointers.
     malformed: float
-    #: The greedy order; None if the greedy answer is none.
+    #: The greedy order; None if the greedy answer is no order.
     answer: Order | None
-    #: Whether the greedy order keeps the certified relations: is legal, unless the evidence is sampled.
+    #: Whether the greedy order keeps the certified relations; it is then legal, unless the evidence is sampled.
     passes: bool
-    #: Standard error of ``legal``; None where it is exact.
+    #: Standard error of ``legal``; None if it is exact.
     standard_error: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunMasses:
-    """A run, the updates that were kept (0 is the frozen backbone), and what it says to each episode by name."""
+    """A run, its kept updates (0 is the frozen backbone), and its role and masses of each episode by name."""
 
     run: PlannedRun
     updates: tuple[int, ...]
@@ -64,7 +64,7 @@ class RunMasses:
 
 
 def chosen_runs(experiment: Experiment, names: Sequence[str]) -> list[PlannedRun]:
-    """The planned runs of these names; without names, the finished ones with the smallest seed.
+    """Return the planned runs of these names; without names, the finished runs with the smallest seed.
 
     Raises :class:`UnknownNameError`.
     """
@@ -88,13 +88,13 @@ def run_masses(
 ) -> list[RunMasses]:
     """Score episodes under each run; ``slots`` has the slot of each operation, by environment and episode.
 
-    Each order has its probability if orders are ``drawn``; all episodes have equally many steps then. Raises
-    :class:`vcrt.errors.RunError` if a run is not finished or a file is not the one that was recorded, and
-    :class:`vcrt.errors.BackboneError` if the model's scores are not those of the naive backend.
+    If orders are ``drawn``, all episodes have the same number of steps, and each order gets its probability. Raises
+    :class:`vcrt.errors.RunError` if a run is not finished or a file differs from its record, and
+    :class:`vcrt.errors.BackboneError` if the model's scores differ from those of the naive backend.
     """
     evaluated = _was_evaluated(experiment)
     if evaluated:
-        # Scores that were changed after they were recorded are no evaluation.
+        # This raises an error if the scores were changed after they were recorded.
         read_scores(experiment)
     task = progress.task("score episodes", len(runs), "runs")
     scored = []
@@ -187,13 +187,13 @@ def _scored(
 def _of_drawn(
     policy: Policy, batch: Sequence[tuple[EncodedItem, tuple[int, ...]]]
 ) -> Iterator[Mass]:
-    """Every order's probability for a batch of episodes of few operations."""
+    """Compute every order's probability for a batch of episodes of few operations."""
     interface, backend = policy.method.interface, policy.backend
     prompts = [item.prompt for item, _ in batch]
     scores = score_orders(policy.model, prompts, interface=interface, backend=backend)
     answers = greedy_orders(policy.model, prompts, interface=interface, backend=backend)
     log_probs = scores.order_log_probs.double().cpu()
-    # All of a batch have equally many operations.
+    # All episodes of a batch have the same number of operations.
     orders = all_orders(len(prompts[0].pointer_ids))
     members = [[item.is_legal(order) for order in orders] for item, _ in batch]
     legal = orbit_log_mass(log_probs, torch.tensor(members)).exp()
@@ -215,7 +215,7 @@ def _of_drawn(
 
 
 def _of_many(policy: Policy, item: EncodedItem, slot_of: tuple[int, ...], seed: int) -> Mass:
-    """The mass and the greedy order of an episode whose orders are too many for columns."""
+    """Compute the mass and the greedy order of an episode with too many orders to list."""
     assert isinstance(item.orbit, PartialOrder), "so many operations are a partial order"
     found = read_many(policy.model, item.prompt, item.orbit, backend=policy.backend, seed=seed)
     return Mass(
@@ -229,16 +229,16 @@ def _of_many(policy: Policy, item: EncodedItem, slot_of: tuple[int, ...], seed: 
 
 
 def _of_operations(order: Order | None, slot_of: tuple[int, ...]) -> Order | None:
-    """An order of slots as one of operations."""
+    """Translate an order of slots into an order of operations."""
     return None if order is None else tuple(slot_of.index(slot) for slot in order)
 
 
 def recorded_agreement(
     experiment: Experiment, scored: Collection[RunMasses], rows: Mapping[str, Sequence[str]]
 ) -> tuple[int, int] | None:
-    """Of how many answers the evaluation recorded a verdict too, and for how many it is the same; None before it.
+    """Count the answers with a verdict in the evaluation, and those with the same verdict; None before an evaluation.
 
-    ``rows`` are the names of all episodes of an environment in the dataset's order.
+    ``rows`` has the names of all episodes of each environment in the dataset's order.
     """
     if not _was_evaluated(experiment):
         return None
