@@ -1,4 +1,4 @@
-"""Two environments of a user's own whose schemas have episodes of three, five, nine and any number of steps."""
+"""Two environments of a user's own whose schemas have episodes of three, five, seven, nine and any number of steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from vcrt.environments.contract import Schema
 from vcrt.randomness import generator
 
 #: How many steps the episodes of a schema have.
-LENGTHS = {"three": (3,), "five": (5,), "nine": (9,), "mixed": (2, 3, 4, 6)}
+LENGTHS = {"three": (3,), "five": (5,), "seven": (7,), "nine": (9,), "mixed": (2, 3, 4, 6)}
 
 
 class Plans(Posets):
