@@ -1,7 +1,7 @@
-"""Ask an environment in a process of its own: what it does to that process, this one survives and can name.
+"""Ask an environment in a process of its own, so that this process survives whatever it does, and can name it.
 
-Environments that register for it (:mod:`vcrt.plugins`) are asked here: a process for each would be wasted. Not covered:
-certification, whose workers are processes of their own.
+Registered environments of ``vcrt.plugins.IN_PROCESS`` are asked in this process. Certification does not use this
+module: its workers are processes of their own.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Description:
-    """What an environment says of itself; ``unavailable`` is why it has no versions here, if so.
+    """An environment's description of itself; ``unavailable`` is the error if it has no versions here.
 
-    ``shares_prefixes`` and ``offers_snapshots`` are what :mod:`vcrt.environments.shared_prefixes` makes of it,
-    ``declares_footprints`` whether it says what its steps read and write.
+    ``shares_prefixes`` and ``offers_snapshots`` say how :mod:`vcrt.environments.shared_prefixes` can replay it,
+    ``declares_footprints`` whether it declares what its steps read and write.
     """
 
     name: str
@@ -47,21 +47,21 @@ class Description:
     declares_footprints: bool = False
 
     def versions(self) -> Versions:
-        """Its versions; raises what the environment raised instead."""
+        """Return its versions; raise the environment's error if it has none."""
         if self.unavailable is not None:
             raise self.unavailable
         assert self.present is not None
         return self.present
 
     def schema(self, name: str) -> Schema:
-        """The schema of that name; raises :class:`vcrt.errors.UnknownNameError`."""
+        """Return the schema of that name; raise :class:`vcrt.errors.UnknownNameError` if there is none."""
         return schema_named(self.name, self.schemas, name)
 
     def calls_for_all_orders(self, num_operations: int | None, *, sharing: bool) -> int | None:
-        """The calls that replaying every order of one episode takes if all are accepted.
+        """Return how many calls it takes to replay every order of one episode, if all calls are accepted.
 
-        None if not every order is replayed, or if lengths differ. With ``sharing``, each prefix is run once, where the
-        environment allows it; otherwise each order starts afresh.
+        Return None if not every order is replayed, or if the number of operations varies. With ``sharing``, each prefix
+        runs once, where the environment allows it; otherwise each order starts afresh.
         """
         n = num_operations
         if n is None or n > MAX_EXHAUSTIVE:
@@ -72,7 +72,7 @@ class Description:
             return factorial(n) * (2 + 2 * n)
         calls = 2 * sum(perm(n, length) for length in range(n + 1))
         if self.offers_snapshots:
-            # Of every prefix that more than one operation may follow, and again for each of these but the first.
+            # A snapshot of each prefix that two or more operations may follow; a restoration for each of these but one.
             calls += sum(perm(n, length) * (n - length) for length in range(n - 1))
         return calls
 
@@ -83,10 +83,10 @@ def ask(
     *,
     on_wait: Callable[[], None] = lambda: None,
 ) -> Result:
-    """The answer of an environment to a question that can be sent to another process, behind a guard.
+    """Ask a guarded environment a question that can be sent to another process, and return the answer.
 
-    Raises :class:`VcrtError`: what the environment raises, or :class:`VerifierFailure` when it ends its process or
-    runs over its time limit, twice.
+    Raise :class:`VcrtError`: the environment's own, or :class:`VerifierFailure` if the environment ends its process or
+    exceeds its time limit twice.
     """
     if isinstance(factory, Registered) and factory.name in in_process_names():
         return question(make_guarded(factory))
@@ -103,7 +103,7 @@ def ask(
 
 
 def describe(factory: Callable[[], Environment]) -> Description:
-    """What an environment says of itself; raises :class:`VcrtError` if it cannot even be made."""
+    """Return an environment's description of itself; raise :class:`VcrtError` if it cannot be made."""
     return ask(factory, _description)
 
 

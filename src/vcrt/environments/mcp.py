@@ -1,9 +1,9 @@
 """Certify the tools of any MCP server: an environment whose state is a folder that the server works on.
 
-The user's description of a server is a few attributes of a class: its command, what the folder begins with, and what
-the server keeps outside of it. The folder is taken in and put back as a value (or by a user's hooks), the server runs
-confined to it, and texts do not depend on where it lies. Not covered: servers whose state is somewhere that cannot be
-put back, and which calls there are (see :mod:`vcrt.environments.tool_calls`).
+The user describes a server by a few attributes of a class: its command, the initial content of the folder, and what the
+server keeps outside of the folder. The environment reads and restores the folder as a value (or by the user's hooks),
+confines the server to it, and replaces its path in all texts. It does not support servers whose state lies where it
+cannot be restored. :mod:`vcrt.environments.tool_calls` defines calls.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from vcrt.errors import MalformedInputError, UnknownNameError, VerifierFailure
 from vcrt.hashing import Json, canonical_json, file_digest, json_digest, sha256_hex
 from vcrt.printable import counted
 
-#: In ``remembered``: every tool.
+#: The value of ``remembered`` that means every tool.
 EVERY_TOOL = "*"
-#: Beginnings that are kept as values.
+#: The most initial states that are kept as values.
 _BEGINNINGS = 16
 _FILE_BYTES, _OPEN_FILES = 1 << 30, 4096
-#: What is in force of such bounds.
+#: The protections that some bounds put in force; cached.
 _protections = cache(protections_by)
-#: A call as states keep it: name and arguments.
+#: A call in a state: name and arguments.
 _Call: TypeAlias = tuple[str, Mapping[str, Json]]
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A state as a value: what the calls began with, the calls, what the folder held then, and its canonical bytes."""
+    """A state as a value: the initial state, the calls since, the content of the folder, and its canonical bytes."""
 
     initial: Json
     calls: tuple[_Call, ...]
@@ -59,9 +59,9 @@ class Kept:
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class ServerState:
-    """A state: the one that the server is in, or one that it is put into when it is asked about.
+    """A state: either the server is in it now, or the server is put into it when a question needs it.
 
-    ``kept`` is the state as a value, as long as no call has changed it since.
+    ``kept`` is the state as a value, or None if a call has changed the state since it was last read.
     """
 
     initial: Json
@@ -70,7 +70,7 @@ class ServerState:
 
 
 class McpEnvironment(CallEnvironment[ServerState]):
-    """The tools of an MCP server. Subclasses give ``name`` and ``command``; all else has a default.
+    """An environment of an MCP server's tools. Subclasses give ``name`` and ``command``; all else has a default.
 
     In ``command``, ``env`` and the arguments of calls, ``root`` stands for the folder that is the state, as it does in
     outputs. Every method that needs the server raises :class:`vcrt.errors.UnavailableError` if it does not start, and
@@ -79,19 +79,19 @@ class McpEnvironment(CallEnvironment[ServerState]):
 
     #: The program and its arguments.
     command: ClassVar[tuple[str, ...]]
-    #: How commands, calls and outputs name the folder: that of your log, such as ``/home/ann/project``.
+    #: The name of the folder in commands, calls and outputs: the one in your log, such as ``/home/ann/project``.
     root: ClassVar[str] = "{state}"
-    #: What the folder begins with where a log does not say: texts by path (None: a folder), or a name of ``templates``.
+    #: The initial content of the folder if a log has none: texts by path (None: a folder), or a name of ``templates``.
     initial: ClassVar[Json] = None
     #: Folders and files that states may begin with, by name.
     templates: ClassVar[Mapping[str, Path]] = {}
-    #: Environment variables; of the user's own, it gets ``PATH`` and where libraries are.
+    #: The server's environment variables, besides ``PATH`` and the library paths of the user's own.
     env: ClassVar[Mapping[str, str]] = {}
-    #: Whether the server reads the folder when it starts, or keeps it open: then it is started anew on each state that
-    #: is put back. False promises that between two calls it holds nothing of the folder.
+    #: Whether the server reads the folder at its start, or keeps it open. Then it is restarted whenever a state is
+    #: restored. False promises that the server holds nothing of the folder between two calls.
     restart: ClassVar[bool] = True
-    #: Tools whose calls leave something in the server's own memory: a state with such calls is put back by making them
-    #: again. ``{EVERY_TOOL}`` for a server that keeps its state there.
+    #: Tools whose calls leave something in the server's own memory. The calls of a state with such a call are made
+    #: again to restore it. ``{EVERY_TOOL}`` means that the server keeps its state in memory.
     remembered: ClassVar[Collection[str]] = frozenset()
     #: Paths in the folder that no call can see, as patterns (``fnmatch``).
     ignored: ClassVar[frozenset[str]] = frozenset()
@@ -101,12 +101,12 @@ class McpEnvironment(CallEnvironment[ServerState]):
         "`canonical` what a tool or a resource says of it, as by `self.look(state, TOOL, {})`; `restart = False` is "
         "for servers that hold nothing between two calls; leave out of `answer` what a clock or chance decides"
     )
-    #: Fewer than elsewhere: a server may be started anew for each.
+    #: Fewer than elsewhere, since each may start a server.
     max_probes = 16
     #: Seconds that a server may take to start, and to answer a call.
     start_timeout_s: ClassVar[float] = 30.0
     timeout_s: ClassVar[float] = 20.0
-    #: What the server may read and run, where the system can confine it; it writes into its own folders alone.
+    #: Paths that the server may read and run, where the system can confine it. It writes into its own folders alone.
     readable: ClassVar[tuple[str, ...]] = ("/",)
 
     def __init__(self) -> None:
@@ -116,10 +116,10 @@ class McpEnvironment(CallEnvironment[ServerState]):
         self._last: Tree = {}
         weakref.finalize(self, self._host.close)
 
-    # What a subclass may override, for states that are more than files.
+    # Methods that a subclass may override, for states that are more than files.
 
     def fill(self, folder: Path, initial: Json) -> None:
-        """Make in an empty folder what ``initial`` says; raises :class:`MalformedInputError` for another form."""
+        """Make ``initial`` in an empty folder; raise :class:`MalformedInputError` if it has another form."""
         if isinstance(initial, str):
             template = self.templates.get(initial)
             if template is None:
@@ -139,23 +139,23 @@ class McpEnvironment(CallEnvironment[ServerState]):
             )
 
     def keep(self, folder: Path) -> object:
-        """The state of the folder as a value that no later call changes."""
+        """Return the content of the folder as a value that no later call changes."""
         self._last = read_tree(folder, self._last)
         return self._last
 
     def content(self, folder: Path, kept: Any) -> bytes:
-        """The canonical bytes of the folder, of which ``kept`` was just taken; what it holds is left as it is."""
+        """Return the canonical bytes of the folder, of which ``kept`` is the value; do not change the folder."""
         return canonical_tree(kept, ignored=self.ignored, names=self._names())
 
     def put_back(self, folder: Path, kept: Any) -> None:
-        """Put the folder into a state that :meth:`keep` gave."""
+        """Restore the folder to a value that :meth:`keep` returned."""
         put_back(folder, kept)
 
     def answer(self, name: str, result: Mapping[str, Json]) -> Json:
-        """What of a tool's result counts as its output; raises :class:`CallRefused` for a refusal.
+        """Return the part of a tool's result that counts as its output; raise :class:`CallRefused` for a refusal.
 
-        Override it to leave out what the clock, or chance, decides; and for servers that report refusals in another
-        way than by ``isError``.
+        Override it to leave out parts that the clock or chance decides, or for servers that report refusals otherwise
+        than by ``isError``.
         """
         if result.get("isError"):
             raise CallRefused(text_of(result) or "the tool gave no reason")
@@ -164,7 +164,7 @@ class McpEnvironment(CallEnvironment[ServerState]):
     # The contract.
 
     def reset(self, initial: Json) -> ServerState:
-        """The folder filled anew; a server runs on it from the first call on."""
+        """Fill the folder anew and return the state; a server runs on it from the first call on."""
         initial = self.initial if initial is None else initial
         key = canonical_json(initial)
         if key not in self._beginnings:
@@ -180,7 +180,7 @@ class McpEnvironment(CallEnvironment[ServerState]):
         return self.restore(self._beginnings[key])
 
     def call(self, state: ServerState, name: str, arguments: Mapping[str, Json]) -> Json:
-        """Make the call; raises :class:`CallRefused`, and :class:`MalformedInputError` for a tool that is not there."""
+        """Make the call; raise :class:`CallRefused` for a refusal, :class:`MalformedInputError` for an unknown tool."""
         server = self._entered(state)
         if name not in server.about.tools:
             error = UnknownNameError.of("tool", name, server.about.tools)
@@ -196,31 +196,31 @@ class McpEnvironment(CallEnvironment[ServerState]):
         return self._made(server, name, arguments)
 
     def resource(self, state: ServerState, uri: str) -> Json:
-        """A resource of the server, as it is now: for a ``canonical`` that has more than the folder in it."""
+        """Return a resource of the server as it is now, for a ``canonical`` that adds it to the folder."""
         server = self._entered(state)
         found: Json = self._asked(lambda: server.resource(self._placed(uri)))
         return found
 
     def look(self, state: ServerState, name: str, arguments: Mapping[str, Json]) -> Json:
-        """The output of a call that changes nothing, which is no part of the state: for such a ``canonical``."""
+        """Return the output of a call that changes nothing, for such a ``canonical``; it is no part of the state."""
         return self._made(self._entered(state), name, arguments)
 
     def canonical(self, state: ServerState) -> bytes:
-        """The canonical bytes of the folder."""
+        """Return the canonical bytes of the folder."""
         return self._kept(state).form
 
     def snapshot(self, state: ServerState) -> object:
-        """The state as a value."""
+        """Return the state as a value."""
         return self._kept(state)
 
     def restore(self, snapshot: Any) -> ServerState:
-        """The state that was kept; what the server was in before is kept too, as somebody may ask about it again."""
+        """Restore a snapshot; first keep the state that the server was in, since somebody may ask about it again."""
         state = ServerState(snapshot.initial, list(snapshot.calls), snapshot)
         self._enter(state)
         return state
 
     def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:
-        """Whether a server that goes on from state to state answers as one that is started for one order alone."""
+        """Compare a server that serves several orders with one that is started for one order alone."""
         if self.restart:
             return ()
         order = tuple(range(episode.num_operations))
@@ -235,11 +235,11 @@ class McpEnvironment(CallEnvironment[ServerState]):
         return (CrossCheck("a server started for one order alone", len(requests), agreed),)
 
     def tools(self) -> Sequence[Tool]:
-        """The server's tools, with what it declares of them."""
+        """Return the server's tools and its declarations about them."""
         return [_tool(name, declared) for name, declared in self._facts().tools.items()]
 
     def versions(self) -> Versions:
-        """The class's file, and what the server says of itself: its version, the protocol, its tools."""
+        """Return the digest of the class's file, and the server's version, protocol and tools, as it declares them."""
         client = require_client()
         own, about = super().versions(), self._facts()
         return Versions(
@@ -257,19 +257,19 @@ class McpEnvironment(CallEnvironment[ServerState]):
         )
 
     def guards(self) -> Guards:
-        """What confines the server on this system."""
+        """Return the confinement of the server on this system."""
         report = _protections(self._description(self._host.place()).bounds)
         return Guards(in_force=report.in_force, absent=report.absent)
 
     def close(self) -> None:
-        """End the server and remove its folder; whatever is asked next makes others."""
+        """End the server and remove its folder; the next question makes new ones."""
         self._host.close()
         self._beginnings.clear()
 
-    # How the server comes into a state.
+    # How the server is put into a state.
 
     def _enter(self, state: ServerState) -> None:
-        """Put folder and server into a state."""
+        """Put the folder and the server into a state."""
         self._leave()
         kept = state.kept
         if kept is None:
@@ -298,7 +298,7 @@ class McpEnvironment(CallEnvironment[ServerState]):
         self._host.state = weakref.ref(state)
 
     def _leave(self) -> None:
-        """Keep the state that the server is in, if anybody may ask about it again."""
+        """Keep the state that the server is in, if somebody may ask about it again."""
         state = self._host.current()
         if state is not None:
             self._kept(state)
@@ -317,13 +317,13 @@ class McpEnvironment(CallEnvironment[ServerState]):
         return Kept(initial, calls, content, self.content(folder, content))
 
     def _entered(self, state: ServerState) -> Server:
-        """The server, in that state."""
+        """Return the server, in that state."""
         if self._host.current() is not state:
             self._enter(state)
         return self._running()
 
     def _running(self) -> Server:
-        """The server, started on the folder as it is if there is none."""
+        """Return the server; start it on the present folder if none runs."""
         if self._host.server is None:
             require_client()
             place = self._host.place()
@@ -354,7 +354,7 @@ class McpEnvironment(CallEnvironment[ServerState]):
         return self.answer(name, result)
 
     def _asked(self, ask: Callable[[], dict[str, Json]]) -> Any:
-        """What a server answers, wherever its folder lies; one that does not answer is ended."""
+        """Return a server's answer without the folder's path; end a server that does not answer."""
         try:
             return self._named(ask())
         except Refusal:
@@ -365,13 +365,13 @@ class McpEnvironment(CallEnvironment[ServerState]):
             raise
 
     def _memory(self, initial: Json, calls: Sequence[_Call]) -> tuple[Json, Sequence[_Call]] | None:
-        """All that may decide what a server has in its memory after these calls: None if that is nothing."""
+        """Return all that may decide the content of the server's memory after these calls; None if it is empty."""
         for length in range(len(calls), 0, -1):
             if calls[length - 1][0] in self.remembered or EVERY_TOOL in self.remembered:
                 return initial, tuple(calls[:length])
         return None
 
-    # Where the folder lies is nobody's business.
+    # No text depends on the place of the folder.
 
     def _names(self) -> dict[str, str]:
         place = self._host.place()
@@ -410,7 +410,7 @@ class McpEnvironment(CallEnvironment[ServerState]):
 
 
 def text_of(result: Mapping[str, Json]) -> str:
-    r"""The texts of a tool's result, one below the other.
+    r"""Return the texts of a tool's result, one below the other.
 
     >>> text_of({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]})
     'a\nb'
@@ -420,18 +420,18 @@ def text_of(result: Mapping[str, Json]) -> str:
 
 
 class _Host:
-    """The server and its folder, apart from the environment, so that they can be ended when that is gone."""
+    """The server and its folder, apart from the environment, so that a finalizer of the environment can end them."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
         self._place: Workplace | None = None
         self.server: Server | None = None
         self.state: weakref.ref[ServerState] | None = None
-        #: What decides what the server has in its memory, None if it has nothing there.
+        #: What decides the content of the server's memory; None if it is empty.
         self.memory: object = None
 
     def place(self) -> Workplace:
-        """The folder, which is made if there is none."""
+        """Return the folder; make it if there is none."""
         if self._process != os.getpid():  # a fork: all that is there belongs to the other process
             self.__init__()  # type: ignore[misc]
         if self._place is None:
@@ -439,11 +439,11 @@ class _Host:
         return self._place
 
     def current(self) -> ServerState | None:
-        """The state that the server is in."""
+        """Return the state that the server is in."""
         return None if self.state is None or self._process != os.getpid() else self.state()
 
     def end_server(self) -> None:
-        """End the server; its folder stays."""
+        """End the server; keep its folder."""
         server, self.server, self.memory = self.server, None, None
         if server is not None:
             server.close()
@@ -457,7 +457,7 @@ class _Host:
 
 
 def _with_texts(value: Json, texts: Mapping[str, str]) -> Any:
-    """The value with each text in it replaced, in keys too."""
+    """Return the value with these texts replaced in each string, keys included."""
     if isinstance(value, str):
         for text, other in texts.items():
             value = value.replace(text, other)

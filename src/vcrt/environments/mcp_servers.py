@@ -1,8 +1,8 @@
-"""Run one MCP server as a confined process and talk to it over its standard input and output, by the official client.
+"""Run one MCP server as a confined process, and talk to it over standard input and output with the official client.
 
-The client runs in a thread with an event loop of its own. Promises that whatever a server does other than answer (it
-does not start, dies, hangs, prints what is no message) is a named error, and that :meth:`Server.close` leaves nothing
-of it behind. Not covered: what its answers mean, and the folder that it works on (see :mod:`vcrt.environments.mcp`).
+The client runs in a thread with an event loop of its own. Whatever a server does instead of answering (it does not
+start, dies, hangs, prints a line that is no message) becomes a named error; :meth:`Server.close` ends all its
+processes. :mod:`vcrt.environments.mcp` interprets answers and makes the server's folder.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from vcrt.hashing import Json, json_digest
 from vcrt.process_records import SERVER_MARK, WORKERS_MARK
 from vcrt.workers import end_marked
 
-#: What a server's environment has besides its own variables: by it, all that it starts is found and ended.
+#: Environment variables that mark all processes of a server, so that they are found and ended.
 MARKS = (SERVER_MARK, WORKERS_MARK)
-#: Seconds that its thread has to leave in, and that an answer which is late already may still take.
+#: Seconds that its thread has to end, and seconds that an answer may take beyond its time limit.
 _LEAVE_S, _GRACE_S = 5.0, 5.0
 _LAST_WORDS = 2000
 _INSTALL = "pip install 'vcrt[mcp]'"
@@ -38,7 +38,7 @@ _INSTALL = "pip install 'vcrt[mcp]'"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Description:
-    """How a server is started: its command, as it is and as messages show it, its environment and its limits."""
+    """How to start a server: its command, the command as messages show it, its environment and its limits."""
 
     name: str
     command: tuple[str, ...]
@@ -51,7 +51,7 @@ class Description:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class About:
-    """What a server says of itself: its name and version, the protocol, and its tools as it lists them, by name."""
+    """A server's description of itself: its name and version, the protocol, and its declared tools by name."""
 
     server: str
     protocol: str
@@ -59,16 +59,16 @@ class About:
 
     @property
     def tools_digest(self) -> str:
-        """The SHA-256 of all that it declares of its tools."""
+        """The SHA-256 of the declarations of all tools."""
         return json_digest(dict(self.tools))
 
 
 class Refusal(Exception):
-    """The server says that the arguments of a request are not those that it takes."""
+    """The server says that the arguments of a request do not fit."""
 
 
 class Server:
-    """A server that has started; raises :class:`UnavailableError` if it does not."""
+    """A running server; making one raises :class:`UnavailableError` if the server does not start."""
 
     def __init__(self, description: Description, place: Path) -> None:
         self._of = description
@@ -95,21 +95,22 @@ class Server:
             raise
 
     def call(self, name: str, arguments: Mapping[str, Json]) -> dict[str, Json]:
-        """The result of a call, as the protocol writes it.
+        """Return the result of a call, in the form of the protocol.
 
-        Raises :class:`Refusal`, and :class:`VerifierFailure` for whatever is no answer; the server is ended then.
+        Raise :class:`Refusal` for arguments that do not fit. Without an answer, end the server and raise
+        :class:`VerifierFailure`.
         """
         doing = f"tools/call {name!r}"
         return self._asked(doing, lambda: self._client.call_tool(name, dict(arguments)))
 
     def resource(self, uri: str) -> dict[str, Json]:
-        """A resource, as the protocol writes it; raises as :meth:`call` does."""
+        """Return a resource, in the form of the protocol; raise as :meth:`call` does."""
         return self._asked(f"resources/read {uri!r}", lambda: self._client.read_resource(uri))
 
     def close(self) -> None:
-        """End the server and all that it has started."""
+        """End the server and all processes that it has started."""
         if self._process != os.getpid():
-            return  # a fork of the process whose server it is
+            return  # this process is a fork; the server belongs to its parent
         end_marked(self._mark, SERVER_MARK)
         if threading.current_thread() is self._thread or self._loop.is_closed():
             return
@@ -123,7 +124,7 @@ class Server:
             self._loop.close()
 
     async def _serve(self) -> None:
-        """Be the one task in which the client begins and ends."""
+        """Begin and end the client in this one task."""
         from mcp.client import Client
         from mcp.client.stdio import stdio_client
 
@@ -210,7 +211,7 @@ class Server:
         )
 
     def _ended(self, doing: str, found: str) -> dict[str, str]:
-        """End the server: where that was, and what was found, with its last words."""
+        """End the server, and return the place and the finding for an error, with the server's last words."""
         self.close()
         words = ""
         with suppress(OSError):
@@ -221,7 +222,7 @@ class Server:
 
 
 def require_client() -> str:
-    """The version of the official client; raises :class:`UnavailableError` if it is not installed."""
+    """Return the version of the official client; raise :class:`UnavailableError` unless version 2 is installed."""
     try:
         found = version("mcp")
     except ImportError as error:
@@ -234,7 +235,7 @@ def require_client() -> str:
         raise UnavailableError(
             "another version of the package mcp", found=found, expected="2.x", remedy=_INSTALL
         )
-    # It logs what it cannot read; that becomes an error here.
+    # It logs lines that it cannot read; here they become errors.
     logging.getLogger("mcp").addHandler(logging.NullHandler())
     return found
 
@@ -258,20 +259,20 @@ def _parameters(description: Description, place: Path, mark: str) -> Any:
 
 
 def _json_of(value: Any) -> dict[str, Json]:
-    """A value of the protocol as it is written, without what is there for the transport alone."""
+    """Return a value of the protocol as JSON, without the fields that serve the transport alone."""
     found: dict[str, Json] = value.model_dump(by_alias=True, exclude_none=True, mode="json")
     return {key: part for key, part in found.items() if key not in ("_meta", "resultType")}
 
 
 def _words_of(error: BaseException) -> str:
-    """The innermost error of a group, as text."""
+    """Return the innermost error of a group, as text."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {str(error)[:500]}"
 
 
 def _noise_in(error: Exception) -> str:
-    """The line that is no message, as far as the client tells it."""
+    """Describe the line that is no message, as far as the client's error holds it."""
     errors = getattr(error, "errors", None)
     line = errors()[0].get("input") if callable(errors) else None
     return f"a line that is no message: {str(error if line is None else line)[:200]!r}"

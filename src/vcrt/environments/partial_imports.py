@@ -1,10 +1,9 @@
-"""Import some modules of a package that was installed without its dependencies, and leave nothing else of it behind.
+"""Import some modules of a package that was installed without its dependencies, and leave no other trace of it.
 
-For packages whose top level asks for much more than the modules that an environment runs. While they are imported,
-named packages are made without running their ``__init__``, and modules that are not installed or not wanted have
-stand-ins. Afterwards ``sys.modules`` is as it was.
-
-Not covered: threads that import the same package during the first call, and pickling of the imported classes.
+It serves packages whose top level needs far more than the modules that an environment runs. During the import, named
+packages are made without running their ``__init__``, and stand-ins replace modules that are missing or unwanted.
+Afterwards ``sys.modules`` is as before. Threads must not import the same package during the first call, and the
+imported classes cannot be pickled.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from vcrt.hashing import file_digest
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Distribution:
-    """A distribution of one tested version that is installed without its dependencies, and its top-level package.
+    """A distribution of one tested version, installed without its dependencies, and its top-level package.
 
-    ``needs`` names those that its imported modules need all the same.
+    ``needs`` names the dependencies that its imported modules need all the same.
     """
 
     name: str
@@ -37,11 +36,11 @@ class Distribution:
 
     @property
     def install_command(self) -> str:
-        """How it is installed."""
+        """The command that installs it."""
         return f"pip install --no-deps {self.name}=={self.version}"
 
     def folder(self) -> Path:
-        """Where its package lies; raises :class:`UnavailableError` if it is missing or of another version."""
+        """Return the folder of its package; raise :class:`UnavailableError` if it is missing or of another version."""
         try:
             version = importlib.metadata.version(self.name)
         except importlib.metadata.PackageNotFoundError as error:
@@ -55,7 +54,7 @@ class Distribution:
         return Path(next(iter(spec.submodule_search_locations)))
 
     def unavailable(self, what: str, found: str, remedy: str | None = None) -> UnavailableError:
-        """The error that says so; the remedy is to install it, if no other is given."""
+        """Return the error about it; without a ``remedy``, the error says how to install it."""
         return UnavailableError(
             f"{self.name} {what}",
             where=f"Python environment {sys.prefix}",
@@ -71,10 +70,10 @@ class Distribution:
         bare: Sequence[str] = (),
         stand_ins: Mapping[str, Mapping[str, object]] | None = None,
     ) -> dict[str, ModuleType]:
-        """Import the modules of these full names, and give them by name.
+        """Import the modules of these full names, and return them by name.
 
-        Packages in ``bare`` are made without their ``__init__``; ``stand_ins`` are the members of other modules. Raises
-        :class:`UnavailableError` as :meth:`folder` does, and if a module needs what is not installed.
+        Packages in ``bare`` are made without their ``__init__``; ``stand_ins`` has the members of stand-in modules.
+        Raise :class:`UnavailableError` as :meth:`folder` does, and if a module needs one that is not installed.
         """
         folder = self.folder()
         members = stand_ins or {}
@@ -94,14 +93,14 @@ class Distribution:
                 raise self.unavailable("cannot be imported", str(error), remedy) from error
 
     def digests(self, files: Sequence[Path]) -> dict[str, str]:
-        """The SHA-256 of these files, by their path from the folder that holds the package."""
+        """Return the SHA-256 of these files, by their path relative to the folder that holds the package."""
         parent = self.folder().parent
         return {str(path.relative_to(parent)): file_digest(path) for path in sorted(files)}
 
 
 @contextmanager
 def own_modules(*packages: str) -> Iterator[None]:
-    """Import ``packages`` afresh inside, and put what was imported of them before back afterwards."""
+    """Import ``packages`` afresh inside the context; afterwards restore their previously imported modules."""
     before = _taken_out(packages)
     try:
         yield

@@ -1,7 +1,7 @@
 """Draw the relations that a sampler plants between steps: a shape of four steps, or one to six relations of any number.
 
-For environments of your own as for those that come with vcrt. What an episode's relations are is for certification to
-say. Not covered: which relations a candidate has (see :mod:`vcrt.environments.relation_search`).
+Samplers of the included environments and of your own may use them. Certification alone decides which relations an
+episode has; :mod:`vcrt.environments.relation_search` finds those of a candidate.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Pairs: TypeAlias = frozenset[Pair]
 #: ``below(n)``: a random number from 0 up to, not including, ``n``.
 Below: TypeAlias = Callable[[int], int]
 
-#: How many steps a shape has.
+#: The number of steps of a shape.
 NUM_STEPS = 4
-#: Every poset of four steps with two relations and two linear extensions at least, up to renaming: by name, the pairs
+#: Every poset of four steps with at least two relations and two linear extensions, up to renaming: by name, the pairs
 #: that imply the others. The numbers of linear extensions are 8 8 6 6 6 5 4 4 3 3 2 2 2.
 SHAPES: Mapping[str, Pairs] = {
     "fork": frozenset({(0, 1), (0, 2)}),
@@ -43,20 +43,20 @@ SHAPES: Mapping[str, Pairs] = {
     "early join": frozenset({(0, 2), (1, 2), (2, 3)}),
     "diamond": frozenset({(0, 1), (0, 2), (1, 3), (2, 3)}),
 }
-#: How many steps the long episodes of the environments here have, and the most anti-diamonds.
+#: The numbers of steps of the included environments' long episodes, and the most anti-diamonds.
 SIZES = (6, 8, 12, 16)
 MAX_ANTI_DIAMONDS = 6
-#: How often, in a hundred, one end of a new relation is a step that has one already.
+#: Per cent of new relations that have one end at a step with a relation.
 _JOINED = 50
-#: Generator of one relation before all are drawn anew.
+#: Pairs that are tried before all relations are drawn anew.
 _TRIES = 40
 
 
 @dataclass(frozen=True)
 class Relations:
-    """The kind of each pair of ``num_steps`` steps that some context shows, None where it commutes.
+    """The kind of each pair of ``num_steps`` steps that some context shows; None if the pair commutes.
 
-    Steps stand in the reference order, so that a pair of numbers (before, after) ascends.
+    The steps are numbered in the reference order, so each pair of numbers (before, after) ascends.
     """
 
     num_steps: int
@@ -64,34 +64,34 @@ class Relations:
 
     @cached_property
     def anti_diamonds(self) -> tuple[Pair, ...]:
-        """The pairs that must keep their order, those apart that only follow from others."""
+        """The pairs that must keep their order, without those that only follow from others."""
         return tuple(sorted(pair for pair, kind in self.kinds.items() if kind is not None))
 
     @cached_property
     def order(self) -> PartialOrder:
-        """The order that they make."""
+        """The partial order that these pairs generate."""
         return PartialOrder.of(self.num_steps, self.anti_diamonds)
 
     @property
     def shape(self) -> str | None:
-        """The name of four steps' order in :data:`SHAPES`, if it has one."""
+        """The name of the order of four steps in :data:`SHAPES`, if it has one."""
         return shape_of(self.order.pairs)
 
     @property
     def few(self) -> bool:
-        """Whether there are as many anti-diamonds as a long episode may have, and one at least."""
+        """Whether there is at least one anti-diamond, and at most as many as a long episode may have."""
         return 1 <= len(self.anti_diamonds) <= MAX_ANTI_DIAMONDS
 
     @property
     def explain_all(self) -> bool:
-        """Whether every pair that no context shows is ordered by the others."""
+        """Whether the other pairs order every pair that no context shows."""
         shown = {*self.kinds, *self.order.pairs}
         return shown.issuperset(combinations(range(self.num_steps), 2))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrawnRelations:
-    """What is planted in an episode: ``pairs`` (before, after) that imply the others; four steps have a ``shape``."""
+    """The planted relations: ``pairs`` (before, after) that imply the others; four steps have a ``shape``."""
 
     num_steps: int
     pairs: Pairs
@@ -99,9 +99,9 @@ class DrawnRelations:
 
     @classmethod
     def of(cls, schema: Schema, below: Below) -> DrawnRelations:
-        """One of :data:`SHAPES` for a schema of four steps, all equally likely; else by :func:`draw_relations`.
+        """Draw one of :data:`SHAPES` uniformly for a schema of four steps; else call :func:`draw_relations`.
 
-        Raises :class:`vcrt.errors.MalformedInputError` for a schema without a number of steps from 4 on.
+        Raise :class:`vcrt.errors.MalformedInputError` if the schema does not fix a number of steps of at least 4.
         """
         if schema.num_steps is None or schema.num_steps < NUM_STEPS:
             raise MalformedInputError(
@@ -118,7 +118,7 @@ class DrawnRelations:
 
     @property
     def text(self) -> str:
-        """What was drawn, in words."""
+        """The drawn relations, in words."""
         return (
             f"with the relations {sorted(self.pairs)}"
             if self.shape is None
@@ -126,31 +126,31 @@ class DrawnRelations:
         )
 
     def arranged(self, steps: Sequence[Step], below: Below) -> list[Step]:
-        """The steps, which stand as ``pairs`` number them, as they do in the episode: of a shape in any legal order."""
+        """Return the steps, numbered as in ``pairs``, in the episode's order: of a shape, any legal one."""
         places = range(self.num_steps) if self.shape is None else linear_order(self.shape, below)
         return [steps[place] for place in places]
 
     def are(self, found: Relations | None) -> bool:
-        """Whether the steps of an episode have these relations; those of a shape under whatever numbers."""
+        """Return whether the steps of an episode have these relations; those of a shape in any numbering."""
         if found is None or self.shape is not None:
             return found is not None and found.shape == self.shape
         return found.few and found.order == PartialOrder.of(self.num_steps, self.pairs)
 
 
 def below_of(rng: Generator) -> Below:
-    """Numbers drawn from a generator."""
+    """Return a function that draws numbers from a generator."""
     return lambda number: int(rng.integers(number))
 
 
 def several_schema(name: str, summary: str, relation: AntiDiamonds = "either") -> Schema:
-    """A schema whose episodes have one of :data:`SHAPES`."""
+    """Return a schema whose episodes have one of :data:`SHAPES`."""
     return Schema(
         name=name, summary=summary, relation=relation, preset="several", num_steps=NUM_STEPS
     )
 
 
 def long_schemas(summary: str, relation: AntiDiamonds = "either") -> tuple[Schema, ...]:
-    """One schema for each size, called as its preset is."""
+    """Return one schema for each size, named as its preset."""
     return tuple(
         Schema(name=f"posets{size}", summary=f"{size} {summary}", relation=relation, num_steps=size)
         for size in SIZES
@@ -158,23 +158,23 @@ def long_schemas(summary: str, relation: AntiDiamonds = "either") -> tuple[Schem
 
 
 def shape_of(pairs: Collection[Pair]) -> str | None:
-    """The name that the closed pairs of four steps have in :data:`SHAPES`, whatever the numbers of the steps.
+    """Return the name in :data:`SHAPES` of the transitively closed pairs of four steps, in any numbering.
 
-    None for fewer than two relations or linear extensions.
+    Return None for fewer than two relations or linear extensions.
     """
     return _NAMES.get(_canonical(pairs))
 
 
 def linear_order(shape: str, below: Below) -> Order:
-    """One of the linear extensions of a shape, all equally likely."""
+    """Draw one of the linear extensions of a shape, all equally likely."""
     extensions = linear_extensions(NUM_STEPS, SHAPES[shape])
     return extensions[below(len(extensions))]
 
 
 def draw_relations(num_steps: int, below: Below) -> Pairs:
-    """One to six pairs (before, after), none of which follows from the others, that leave two orders at least.
+    """Draw one to six pairs (before, after), none implied by the others, that leave at least two orders.
 
-    Each number is equally likely; ``num_steps`` is 5 at least. Pairs ascend.
+    Each number of pairs is equally likely; ``num_steps`` is at least 5. The numbers of each pair ascend.
     """
     number = 1 + below(MAX_ANTI_DIAMONDS)
     while True:
@@ -200,7 +200,7 @@ def _draw_pairs(num_steps: int, number: int, below: Below) -> Pairs | None:
 
 
 def draw_extension(order: PartialOrder, below: Below) -> Order:
-    """A linear extension: at every place one of the legal moves, all equally likely."""
+    """Draw a linear extension: at every place one of the legal moves, all equally likely."""
     done, placed = 0, []
     for _ in range(order.num_operations):
         moves = order.moves(done)
@@ -211,7 +211,7 @@ def draw_extension(order: PartialOrder, below: Below) -> Order:
 
 
 def components(num_steps: int, pairs: Collection[Pair]) -> list[list[int]]:
-    """The steps that relations connect, each group sorted, by first member."""
+    """Return the groups of steps that relations connect, each sorted, ordered by first member."""
     group = list(range(num_steps))
     for one, other in pairs:
         old, new = group[other], group[one]

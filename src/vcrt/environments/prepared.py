@@ -1,7 +1,7 @@
-"""Replay episodes that are read once for all of their requests: for environments whose states are quick to step.
+"""Replay episodes that are read once for all of their requests: for environments whose steps are fast.
 
-Every step of every request is taken, from the episode's initial state; only reading the episode and hashing equal
-states are shared. Not covered: prefixes that are run once (see :mod:`vcrt.environments.shared_prefixes`).
+Every step of every request runs from the episode's initial state; requests share only the reading of the episode and
+the hashes of equal states. :mod:`vcrt.environments.shared_prefixes` runs shared prefixes once.
 """
 
 from __future__ import annotations
@@ -24,42 +24,42 @@ from vcrt.hashing import sha256_hex
 
 
 class PreparedEnvironment(StepEnvironment[State]):
-    """The step form for immutable states, where operations have a checked form that is the same in all of them.
+    """The step form for immutable states, whose operations have a checked form that is the same in all of them.
 
-    States are values whose canonical form is all that they hold: nothing is asked afterwards.
+    States are values, and their canonical form is all that they hold. So there are no probes.
     """
 
     max_probes = 0
 
     @abstractmethod
     def prepare(self, episode: Episode) -> tuple[State, Sequence[Any]]:
-        """The initial state, and the checked form of each operation.
+        """Return the initial state, and the checked form of each operation.
 
-        Raises :class:`vcrt.errors.MalformedInputError` for an episode of which any part is malformed.
+        Raise :class:`vcrt.errors.MalformedInputError` if any part of the episode is malformed.
         """
 
     @abstractmethod
     def read(self, state: State, operation: Operation) -> Any:
-        """The checked form of one operation; raises :class:`vcrt.errors.MalformedInputError`."""
+        """Return the checked form of an operation; raise :class:`vcrt.errors.MalformedInputError` for another form."""
 
     @abstractmethod
     def take(self, state: State, step: Any) -> Transition[State]:
-        """One operation, in its checked form."""
+        """Run one operation in its checked form."""
 
     def key(self, state: State) -> Hashable:
-        """What tells the states of one episode apart; override it if it is quicker to get than :meth:`canonical`."""
+        """Return a key that tells the states of one episode apart; override it if :meth:`canonical` is slower."""
         return self.canonical(state)
 
     def initial_state(self, episode: Episode) -> State:
-        """The state before the first operation; raises as :meth:`prepare` does."""
+        """Return the state before the first operation; raise as :meth:`prepare` does."""
         return self.prepare(episode)[0]
 
     def step(self, state: State, operation: Operation) -> Transition[State]:
-        """One operation; raises as :meth:`read` does."""
+        """Run one operation; raise as :meth:`read` does."""
         return self.take(state, self.read(state, operation))
 
     def replay(self, requests: Sequence[ReplayRequest]) -> list[Replay]:
-        """Each request by itself, step by step, from its own initial state; raises as :meth:`prepare` does."""
+        """Replay each request by itself, step by step, from its own initial state; raise as :meth:`prepare` does."""
         replays = []
         episode: Episode | None = None
         for request in requests:

@@ -1,4 +1,4 @@
-"""Find environments by name, as plug-ins of the entry-point group ``vcrt.environments``."""
+"""Find environments by name in the entry-point group ``vcrt.environments``, or by file and class."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from vcrt.process_records import current_record
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-#: What is put before the name of a file's module that has the name of another one.
+#: Prefix of the module name of a file whose own name another module has.
 _OWN = "vcrt_file_"
 _INSTALLED = ("site-packages", "dist-packages")
-#: The modules of such files, by the names that they have in ``sys.modules``.
+#: The modules loaded from files, by their names in ``sys.modules``.
 _given: dict[str, ModuleType] = {}
 
 
 def environment_names() -> tuple[str, ...]:
-    """The names of all registered environments, sorted.
+    """Return the names of all registered environments, sorted.
 
     >>> {"clrs", "lean", "proofwriter"} <= set(environment_names())
     True
@@ -51,7 +51,7 @@ def environment_names() -> tuple[str, ...]:
 
 
 def in_process_names() -> tuple[str, ...]:
-    """The names of the environments that may be asked in the process that asks, sorted."""
+    """Return the names of the environments that may be asked in the asking process, sorted."""
     own = {name: point.value for name, point in plugins(IN_PROCESS).items()}
     return tuple(n for n, point in plugins(ENVIRONMENTS).items() if own.get(n) == point.value)
 
@@ -59,8 +59,8 @@ def in_process_names() -> tuple[str, ...]:
 def load_environment(name: str) -> Environment:
     """Make the environment of that name.
 
-    Raises :class:`UnknownNameError` for an unknown name and :class:`UnavailableError` when the plug-in does not give
-    an :class:`Environment`.
+    Raise :class:`UnknownNameError` for an unknown name, and :class:`UnavailableError` if the plug-in does not give an
+    :class:`Environment`.
     """
     point = plugin(ENVIRONMENTS, name)
     if point is None:
@@ -82,11 +82,11 @@ def _loaded(point: EntryPoint) -> object:
 def make_environment(
     name: str, factory: Callable[[], object], where: str | None = None, file: str | None = None
 ) -> Environment:
-    """What a class, or another callable without arguments, makes; raises :class:`UnavailableError` if it does not.
+    """Call a class, or another callable without arguments, and return the environment that it makes.
 
-    Whatever somebody's class raises is named here, but for errors that are named already. ``file`` is the Python file
-    that it is loaded from, if it is given by one: what is wrong in it is a :class:`MalformedInputError`, and a module
-    that it lacks is not.
+    Raise :class:`UnavailableError` if it makes none. The error names whatever the class raises, unless that is a named
+    error already. If the class comes from a Python ``file``, raise :class:`MalformedInputError` for its faults, but
+    still :class:`UnavailableError` for a module that it lacks.
     """
     own = UnavailableError if file is None else MalformedInputError
     if isinstance(factory, Environment):
@@ -100,7 +100,7 @@ def make_environment(
         made = factory()
     except VcrtError:
         raise
-    # An import that exits, too: it must not end the command as if that had done its work.
+    # This includes an import that exits: it must not end the command as if its work were done.
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and current_record() is None:
             raise  # whoever sits before this process
@@ -143,7 +143,7 @@ def _mended(error: BaseException, file: str) -> str:
 
 
 def classes_in(file: Path) -> tuple[str, ...]:
-    """The names of the classes in a Python file, which is not run; none if it cannot be read as Python."""
+    """Return the names of the classes in a Python file, without running it; none if it is not readable as Python."""
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -152,7 +152,7 @@ def classes_in(file: Path) -> tuple[str, ...]:
 
 
 def name_in_commands(environment: Environment) -> str:
-    """What a command takes for this environment: its registered name, or ``FILE.py:CLASS``."""
+    """Return the name that commands take for this environment: its registered name, or ``FILE.py:CLASS``."""
     if environment.name in environment_names():
         return environment.name
     kind = type(environment)
@@ -167,19 +167,18 @@ def name_in_commands(environment: Environment) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FromFile:
-    """Makes the environment that a class in a Python file is; two of one file and class are equal."""
+    """A factory of the environment that a class in a Python file defines; equal for equal file and class."""
 
     path: str
     name: str
 
     def __call__(self) -> Environment:
-        """Make it; raises as :func:`make_environment` does."""
+        """Make it; raise as :func:`make_environment` does."""
         return make_environment(self.name, self._made, f"{self.path}:{self.name}", self.path)
 
     def _made(self) -> object:
         place = Path(self.path)
-        # As Python does for a script, but behind Python's own modules: what lies beside it can be imported, when it is
-        # made and later.
+        # As for a script, Python can import modules beside the file, now and later; but its own modules come first.
         if str(place.parent) not in sys.path:
             sys.path.insert(_behind_the_standard_library(), str(place.parent))
         name = _module_name(place)
@@ -211,12 +210,12 @@ class FromFile:
 
 
 def own_module_name(kind: object) -> str:
-    """The name of the module of a class or function as its file has it, under whatever name that had to be loaded."""
+    """Return the module name of a class or function as its file has it, even if it had to be loaded under another."""
     return str(kind.__module__).removeprefix(_OWN)
 
 
 def _module_name(file: Path) -> str:
-    """The file's own name, so that what it pickles or imports of itself is found, unless another module has that."""
+    """Return the file's own name, so that it can import and pickle by it, unless another module has that name."""
     name = file.stem
     installed = [each for each in sys.path if Path(each).name in _INSTALLED]
     known = PathFinder.find_spec(name, installed)
@@ -234,21 +233,21 @@ def _is_same(place: str, file: Path) -> bool:
 
 
 def _behind_the_standard_library() -> int:
-    """Where in ``sys.path`` a folder stands behind Python's own modules, and before what is installed."""
+    """Return the index in ``sys.path`` of a folder behind Python's own modules and before installed ones."""
     standard = sysconfig.get_path("stdlib")
     own = (standard, os.path.join(standard, "lib-dynload"))
     return max((at + 1 for at, place in enumerate(sys.path) if place in own), default=0)
 
 
 def _classes_expected(path: str, file: Path) -> str:
-    """What stands for an environment of this file, by the names of its classes."""
+    """Return what names an environment of this file, for each of its classes."""
     return " or ".join(f"{path}:{name}" for name in classes_in(file) or ("CLASS",))
 
 
 def named_factory(name: str) -> Callable[[], Environment]:
-    """How the environment of that name is made: a registered one, or ``FILE.py:CLASS``.
+    """Return a factory of the environment of that name: a registered one, or ``FILE.py:CLASS``.
 
-    Raises :class:`MalformedInputError` for a file that is not there, or without its class.
+    Raise :class:`MalformedInputError` if there is no such file, or if the name of its class is missing.
     """
     path, separator, kind = name.rpartition(":")
     if not separator and name.endswith(".py") and Path(name).is_file():
@@ -270,17 +269,17 @@ def named_factory(name: str) -> Callable[[], Environment]:
 
 
 def given_environments(names: Iterable[str]) -> dict[str, Callable[[], Environment]]:
-    """Environments that are given as ``FILE.py:CLASS``, by their own names; raises as :func:`named_factory` does."""
+    """Return factories of environments given as ``FILE.py:CLASS``, by their own names; raise what these raise."""
     factories = [named_factory(name) for name in names]
     return {factory().name: factory for factory in factories}
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """Makes the registered environment of a name; two of one name are equal, also in another process."""
+    """A factory of the registered environment of a name; equal for equal names, also in another process."""
 
     name: str
 
     def __call__(self) -> Environment:
-        """Make it; raises what :func:`load_environment` raises."""
+        """Make it; raise as :func:`load_environment` does."""
         return load_environment(self.name)

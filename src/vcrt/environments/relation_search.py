@@ -1,9 +1,8 @@
-"""Find the relations that given steps have, as a sampler asks of a candidate.
+"""Find the relations of given steps, for a sampler that examines a candidate.
 
-Promised: :func:`lattice_relations` walks every reachable context, merged by canonical state, and finds relations only
-if each pair has one of them in every context and the legal orders are exactly their linear extensions. Where that is
-too much, :func:`walked_relations` looks at every pair in the contexts of a few walks alone. Certification asks again,
-by replay.
+:func:`lattice_relations` walks every reachable context, merged by canonical state. It finds relations only if each pair
+has the same one in all contexts, and the legal orders are exactly their linear extensions. Where that takes too long,
+:func:`walked_relations` compares pairs in the contexts of a few walks alone. Certification replays anyway.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from vcrt.environments.shared_prefixes import as_values
 from vcrt.limits import MAX_WALKED
 from vcrt.orders import Order
 
-#: Random walks, and linear extensions besides.
+#: The number of random walks, and of drawn linear extensions.
 _WALKS = 8
 
 
 def relations_of(
     environment: StepEnvironment[Any], episode: Episode, below: Below
 ) -> Relations | None:
-    """The relations of an episode's steps in the order in which they stand, as :func:`find_relations` finds them.
+    """Return the relations of an episode's steps in their present order, by :func:`find_relations`.
 
-    For the ``sample`` of an environment that has states: it looks at a candidate before it gives it away.
+    The ``sample`` of an environment with states calls it to examine a candidate.
     """
     values = as_values(environment)
 
@@ -49,7 +48,7 @@ def relations_of(
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A state, its canonical form, and what the steps so far have given: what tells two orders apart."""
+    """A state, its canonical form, and the outputs of the steps so far: what tells two orders apart."""
 
     state: object
     form: bytes
@@ -60,7 +59,7 @@ class _Seen:
 
 
 class _End(NamedTuple):
-    """Where steps lead to, and what they gave on the way."""
+    """The state that steps lead to, and their outputs on the way."""
 
     form: bytes
     outputs: tuple[tuple[int, str], ...]
@@ -69,7 +68,7 @@ class _End(NamedTuple):
 def find_relations(
     num_steps: int, start: State, take: Take[State], canonical: Key[State], below: Below
 ) -> Relations | None:
-    """By :func:`lattice_relations` where that is quick, else by :func:`walked_relations`."""
+    """Call :func:`lattice_relations` where that is fast, else :func:`walked_relations`."""
     if num_steps <= MAX_WALKED:
         return lattice_relations(num_steps, start, take, canonical)
     return walked_relations(num_steps, start, take, canonical, below)
@@ -78,32 +77,33 @@ def find_relations(
 def lattice_relations(
     num_steps: int, start: State, take: Take[State], canonical: Key[State]
 ) -> Relations | None:
-    """The relations of steps 0 to ``num_steps - 1`` from a state, if they explain all that can happen.
+    """Return the relations of steps 0 to ``num_steps - 1`` from a state, if they explain every outcome.
 
-    None if 0, 1, 2, ... is refused, if two contexts disagree about a pair, if no context shows a pair that is not
-    implied, or if an order is legal (accepted, and ends where 0, 1, 2, ... ends) but no linear extension, or reversely.
+    Return None if 0, 1, 2, ... is refused, if two contexts disagree about a pair, if no context shows a pair that is
+    not implied, or if the legal orders (accepted, with the end of 0, 1, 2, ...) are not exactly the linear extensions.
     """
     walk = ContextWalk(num_steps=num_steps, start=start, take=take, key=canonical)
     agreement = _Agreement()
     for size, _ in enumerate(chain(walk.parts(), [None]), start=-2):
-        # A level is compared as soon as the two after it are known: most candidates end here.
+        # Compare a level as soon as the two after it are known: most candidates end here.
         if size >= 0 and not agreement.holds(walk.compared(size)):
             return None
     found = agreement.relations(num_steps)
     terminal = walk.follow(tuple(range(num_steps)))
     if found is None or terminal is None:
         return None
-    # Every extension is legal, and there are as many legal orders as extensions: so they are the same orders.
+    # Every extension is legal and the two numbers are equal, so legal orders and extensions are the same.
     return found if walk.ends_of(found.order) == {terminal: walk.num_orders()[terminal]} else None
 
 
 def walked_relations(
     num_steps: int, start: State, take: Take[State], canonical: Key[State], below: Below
 ) -> Relations | None:
-    """As :func:`lattice_relations`, from the contexts of the reference order and of a few random walks alone.
+    """Find relations from the contexts of the reference order and of a few random walks alone.
 
-    A walk takes any step that is accepted. A pair that they do not show is looked at where the reference order comes to
-    its second step without the first. Linear extensions are drawn besides, and must be legal.
+    A walk takes any step that is accepted. A pair that no walk shows is compared where the reference order comes to its
+    second step without the first. Drawn linear extensions must be legal, and complete walks legal only if they are
+    extensions.
     """
     agreement = _Agreement()
     walks: list[tuple[Order, Hashable]] = []
@@ -142,7 +142,7 @@ def walked_relations(
 
 
 def _without(pair: Pair, state: State, take: Take[State]) -> State:
-    """The state after all that the reference order has before the second step of a pair, but for its first one."""
+    """Return the state after the steps of the reference order before a pair's second step, without its first."""
     for step in range(pair[1]):
         after = None if step == pair[0] else take(state, step)
         state = state if after is None else after
@@ -171,20 +171,20 @@ def _end(state: State, order: Order, take: Take[State], canonical: Key[State]) -
 
 
 def _apart(forward: Hashable, reverse: Hashable) -> RelationKind:
-    """The kind of a pair whose two orders end apart: in two states, or in one with other outputs."""
+    """Return the kind of a pair whose two orders differ: in the end states, or in the outputs alone."""
     if isinstance(forward, _End) and isinstance(reverse, _End) and forward.form == reverse.form:
         return "observes"
     return "conflicts"
 
 
 class _Agreement:
-    """The relations that the contexts so far agree on; no pair may be found against the order of its numbers."""
+    """The relations that the contexts so far agree on; none of them contradicts the reference order."""
 
     def __init__(self) -> None:
         self.kinds: dict[Pair, RelationKind | None] = {}
 
     def holds(self, compared: Iterable[Compared]) -> bool:
-        """Whether these contexts agree with each other and with those before."""
+        """Return whether these contexts agree with each other and with those before."""
         for pair, forward, reverse in compared:
             if forward is None and reverse is None:
                 continue
@@ -197,6 +197,6 @@ class _Agreement:
         return True
 
     def relations(self, num_steps: int) -> Relations | None:
-        """What was found, if it explains all pairs."""
+        """Return the relations found, if they explain all pairs."""
         found = Relations(num_steps, self.kinds)
         return found if found.explain_all else None

@@ -1,8 +1,8 @@
-"""Replay many sequences of an episode with each prefix run once: from immutable states, or from snapshots.
+"""Replay many sequences of an episode and run each prefix once: from immutable states, or from snapshots.
 
-It gives what :meth:`StepEnvironment.replay` gives, for fewer calls, if a step leaves its state as it was and a restored
-state has the future of the one that was kept. That is never taken on trust: certification repeats every replay in
-another process from fresh initial states, as ``vcrt verify`` does, and the conformance kit compares the two.
+It gives the result of :meth:`StepEnvironment.replay` with fewer calls, if a step leaves its state unchanged and a
+restored state has the same future as the one that was kept. This is never taken on trust: certification repeats every
+replay in another process from fresh initial states, as ``vcrt verify`` does, and the conformance kit compares the two.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from vcrt.environments.contract import (
 )
 from vcrt.errors import MalformedInputError
 
-#: The answer after a sequence: the hash of the state and the last operation's output, or the refusal of that.
+#: The answer after a sequence: the hash of the state and the last operation's output, or the refusal of that operation.
 _Answer: TypeAlias = tuple[str, str | None] | Rejected
 _Order: TypeAlias = tuple[int, ...]
-#: What follows a sequence in others, step by step.
+#: A tree of the sequences to run: what follows each step.
 _Following: TypeAlias = "dict[int, _Following]"
 
 
 def offers_snapshots(environment: StepEnvironment[object]) -> bool:
-    """Whether snapshots keep its states; raises :class:`MalformedInputError` for one method without the other."""
+    """Return whether it has snapshots; raise :class:`MalformedInputError` for one of the two methods alone."""
     kind = type(environment)
     given = [
         kind.snapshot is not StepEnvironment.snapshot,
@@ -52,7 +52,7 @@ def offers_snapshots(environment: StepEnvironment[object]) -> bool:
 
 
 def shares_prefixes(environment: Environment) -> bool:
-    """Whether its replays are nothing but its steps, so that prefixes may be shared."""
+    """Return whether its replays consist of its steps alone, so that sequences may share prefixes."""
     return (
         isinstance(environment, StepEnvironment)
         and type(environment).replay is StepEnvironment.replay
@@ -61,7 +61,7 @@ def shares_prefixes(environment: Environment) -> bool:
 
 
 def replay_sharing(environment: Environment, requests: Sequence[ReplayRequest]) -> list[Replay]:
-    """The answers to ``requests``, in their order; prefixes of one episode are run once where they may be shared."""
+    """Answer ``requests`` in their order; run shared prefixes of one episode once where the environment allows it."""
     if not isinstance(environment, StepEnvironment) or not shares_prefixes(environment):
         return environment.replay(requests)
     return replay_by_episode(requests, partial(_run_sharing, environment))
@@ -71,7 +71,7 @@ def replay_by_episode(
     requests: Sequence[ReplayRequest],
     answered: Callable[[Episode, list[_Order]], Sequence[Replay]],
 ) -> list[Replay]:
-    """The answers to ``requests``, in their order, where all sequences of one episode are ``answered`` together."""
+    """Answer ``requests`` in their order; ``answered`` replays all sequences of one episode together."""
     places: dict[int, list[int]] = {}
     for place, request in enumerate(requests):
         places.setdefault(id(request.episode), []).append(place)
@@ -86,7 +86,7 @@ def replay_by_episode(
 def _run_sharing(
     environment: StepEnvironment[object], episode: Episode, sequences: Sequence[_Order]
 ) -> list[Replay]:
-    """The replays of these sequences, each of their prefixes run once, up to the first that is refused."""
+    """Return the replays of these sequences; run each of their prefixes once, up to the first refused operation."""
     beginnings: _Following = {}
     for sequence in sequences:
         following = beginnings
@@ -95,7 +95,7 @@ def _run_sharing(
     answers: dict[_Order, _Answer] = {}
 
     def walk(prefix: _Order, state: object, following: _Following) -> None:
-        # A state that steps may change is gone on from once; what else follows it starts from its snapshot.
+        # A step may change the state: only the first continuation starts from it, the others from its snapshot.
         keeps = len(following) > 1 and offers_snapshots(environment)
         kept = environment.snapshot(state) if keeps else None
         for place, (index, more) in enumerate(following.items()):
@@ -130,7 +130,7 @@ def _replay(sequence: _Order, answers: dict[_Order, _Answer]) -> Replay:
 def state_after(
     environment: StepEnvironment[object], episode: Episode, sequence: Sequence[int]
 ) -> object:
-    """The state after these operations, from a fresh start; one that is refused is passed over."""
+    """Return the state after these operations, from a fresh start; pass over refused operations."""
     state = environment.initial_state(episode)
     for index in sequence:
         answer = environment.step(state, episode.operations[index])
@@ -139,13 +139,13 @@ def state_after(
 
 
 def as_values(environment: StepEnvironment[object]) -> StepEnvironment[object]:
-    """The environment with states that are values: itself, or, if it offers snapshots, one whose states they are."""
+    """Return an environment whose states are values: itself, or, if it offers snapshots, one whose states they are."""
     return _Restoring(environment) if offers_snapshots(environment) else environment
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A snapshot and the canonical form of what it was taken of."""
+    """A snapshot and the canonical form of the state it was taken from."""
 
     snapshot: object
     form: bytes
@@ -176,7 +176,7 @@ class _Restoring(StepEnvironment[object]):
         return Accepted(self._kept(answer.state), answer.output)
 
     def canonical(self, state: object) -> bytes:
-        """The form that the state had when it was kept."""
+        """Return the form that the state had when its snapshot was taken."""
         assert isinstance(state, _Kept)
         return state.form
 

@@ -1,7 +1,7 @@
-"""Make the seccomp filter of a verifier's process: which system calls it is refused, as a program of the kernel's own.
+"""Make the seccomp filter of a verifier's process, as a BPF program: the system calls that the kernel refuses to it.
 
-Not refused is what computing needs: memory, threads, time, reading what is open. Covers Linux on x86-64 and aarch64.
-Imports only the standard library, as it is used by a process without any other package.
+The filter leaves what computing needs: memory, threads, time, reading of open files. It supports Linux on x86-64 and
+aarch64. This module imports only the standard library, since a process without any other package uses it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import os
 import struct
 from typing import Literal, TypeAlias
 
-#: Numbers on x86-64 and on aarch64; None where there is no such call.
+#: The numbers of a call on x86-64 and on aarch64; None where there is no such call.
 Numbers: TypeAlias = tuple[int | None, int | None]
-#: What follows the filter: a script that may start programs, a program that takes this one's place, this very one, with
-#: or without connections that it has made, or a server that starts programs and talks to them through pairs of sockets.
+#: What the filter applies to: a script that may start programs, a program, this program itself, the same with
+#: connections that it has made, or a server that starts programs and talks to them through socket pairs.
 Phase: TypeAlias = Literal["script", "command", "worker", "client", "server"]
-#: What no process of each kind can do.
+#: What the filter refuses to each of them.
 REFUSED: dict[Phase, tuple[str, ...]] = {
     "script": ("network",),
     "server": ("network",),
@@ -27,12 +27,12 @@ REFUSED: dict[Phase, tuple[str, ...]] = {
 
 
 def _table(text: str) -> tuple[Numbers, ...]:
-    """The numbers in a table of calls: name, number on x86-64, number on aarch64 or ``-``."""
+    """Return the numbers in a table of calls: name, number on x86-64, number on aarch64 or ``-``."""
     rows = (row.split() for line in text.strip().splitlines() for row in line.split(" | "))
     return tuple((int(first), None if second == "-" else int(second)) for _, first, second in rows)
 
 
-#: Networks, and what changes the system, other processes or the rights of this one.
+#: Networks, and whatever changes the system, other processes or the rights of this process.
 _ALWAYS = _table(
     """
     socket 41 198 | socketpair 53 199 | connect 42 203 | bind 49 200 | listen 50 201 | accept 43 202
@@ -47,15 +47,15 @@ _ALWAYS = _table(
     memfd_create 319 279 | process_madvise 440 440 | process_mrelease 448 448
     """
 )
-#: Of those, what some are left: of a server's pairs both ends are its own, and there is no other socket; a client sends
-#: through the connections that it has made.
+#: Exceptions: a server owns both ends of its socket pairs and has no other socket; a client sends through the
+#: connections that it has made.
 _LEFT: dict[Phase, tuple[Numbers, ...]] = {
     "server": _table("socketpair 53 199 | sendto 44 206 | sendmsg 46 211 | sendmmsg 307 269"),
     "client": _table("sendto 44 206"),
 }
-#: Refused as unknown, so that the C library goes on with the older call, whose arguments the filter can see.
+#: Refused as unknown, so that the C library uses the older call, whose arguments the filter can see.
 _UNKNOWN = _table("clone3 435 435 | openat2 437 437")
-#: Refused to a program that starts no process and writes no file: other processes and what they share, then files.
+#: Refused to a program that starts no process and writes no file: other processes and shared objects, then files.
 _ALONE = _table(
     """
     fork 57 - | vfork 58 - | kill 62 129 | tkill 200 130 | setpriority 141 140 | ioprio_set 251 30
@@ -70,8 +70,8 @@ _ALONE = _table(
     fremovexattr 199 16 | removexattrat 466 466 | file_setattr 469 469
     """
 )
-#: What names a process first is left for this one, by its number or by 0: every program may lower its own limits, and
-#: one that starts no process ends itself by ``tgkill``, as ``abort`` does, under the number that it has now.
+#: Calls whose first argument names a process: allowed for this one, by its number or by 0. Every program may lower its
+#: own limits, and one that starts no process ends itself by ``tgkill``, as ``abort`` does, under its present number.
 _LIMITS = _table("prlimit64 302 261")
 _BY_NUMBER = _table(
     """
@@ -79,7 +79,7 @@ _BY_NUMBER = _table(
     sched_setattr 314 274 | migrate_pages 256 238 | move_pages 279 239
     """
 )
-#: Refused once the program itself runs: it starts no other, and raises none of its limits.
+#: Refused to the running program itself: it starts no other program, and raises none of its limits.
 _LAST = _table("execve 59 221 | execveat 322 281 | setrlimit 160 164")
 _CLONE: Numbers = (56, 220)
 _OPEN: Numbers = (2, None)
@@ -93,9 +93,9 @@ _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 _CLONE_THREAD = 0x10000
 #: O_WRONLY, O_RDWR, O_CREAT and O_TRUNC.
 _WRITING = 0x1 | 0x2 | 0x40 | 0x200
-#: F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE and F_NOTIFY: what has the kernel send signals, or stops other writers.
+#: F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE and F_NOTIFY: they make the kernel send signals, or stop other writers.
 _SIGNALLING = (8, 10, 15, 1024, 1026)
-#: TCGETS, TCGETS2, TIOCGPGRP, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX and FIOCLEX: no change of files or terminals.
+#: TCGETS, TCGETS2, TIOCGPGRP, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX: they change no file and no terminal.
 _READING_IOCTLS = (0x5401, 0x802C542A, 0x540F, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 _OTHER_CALLS = 0x40000000
 _NOT_PERMITTED, _NOT_KNOWN = 1, 38
@@ -108,14 +108,14 @@ _SECCOMP: Numbers = (317, 277)
 
 
 def program(machine: str, phase: Phase, process: int) -> bytes:
-    """The filter for ``machine`` (as ``os.uname`` calls it), what follows it, and the process of this number.
+    """Return the filter for ``machine`` (as ``os.uname`` names it), a phase, and the process with number ``process``.
 
-    Raises ``KeyError`` for a machine that it does not know.
+    Raise ``KeyError`` for an unknown machine.
     """
     column, architecture = _ARCHITECTURES[machine]
     code = [
         _instruction(_LOAD, _ARCHITECTURE),
-        # Calls of a 32-bit program have other numbers.
+        # A 32-bit program has other numbers of calls.
         _instruction(_JUMP_EQUAL, architecture, otherwise=0, then=1),
         _fail(_NOT_PERMITTED),
         _instruction(_LOAD, _NUMBER),
@@ -131,7 +131,7 @@ def program(machine: str, phase: Phase, process: int) -> bytes:
     def examine(
         numbers: Numbers, argument: int, values: tuple[int, ...], *, jump: int, refused: bool
     ) -> None:
-        """Refuse the call if (or, not ``refused``, unless) the word of its arguments meets one of the values."""
+        """Refuse the call if (or, without ``refused``, unless) this word of its arguments meets one of the values."""
         number = numbers[column]
         if number is None:
             return
@@ -169,10 +169,10 @@ def program(machine: str, phase: Phase, process: int) -> bytes:
     if phase in ("worker", "client"):
         for numbers in _LAST:
             refuse(numbers, _NOT_PERMITTED)
-        # Who only reads a limit passes no address of a new one; an address has two halves.
+        # A call that only reads a limit passes no address of a new one; an address has two halves.
         refuse_if(_PRLIMIT, 16, 0xFFFFFFFF, are_set=True)
         refuse_if(_PRLIMIT, 20, 0xFFFFFFFF, are_set=True)
-        # What is sent through a connection names no receiver.
+        # A message through a connection names no receiver.
         refuse_if(_SENDTO, 32, 0xFFFFFFFF, are_set=True)
         refuse_if(_SENDTO, 36, 0xFFFFFFFF, are_set=True)
     code.append(_instruction(_RETURN, _ALLOW))
@@ -180,7 +180,7 @@ def program(machine: str, phase: Phase, process: int) -> bytes:
 
 
 def install(machine: str, phase: Phase) -> str | None:
-    """Put the filter in force for this process and all that comes of it; what is wrong, or None."""
+    """Install the filter for this process and its descendants; return the failure in words, or None."""
     try:
         code = program(machine, phase, os.getpid())
     except KeyError:

@@ -1,8 +1,8 @@
-"""Define environments of tool calls: a state that can be made, and tools that are called in it by name.
+"""Define environments of tool calls: a state, and tools that are called in it by name.
 
-``reset`` and ``call`` are all that an author writes. What a call gives back is observed: two orders are equal only if
-they end in one state and each call gave the same output in both. Not covered: reading logs of calls (see
-:mod:`vcrt.calls.call_logs`), and running a server's tools (see :mod:`vcrt.environments.mcp`).
+An author writes ``reset`` and ``call`` alone. The output of a call is observed: two orders are equal only if they end
+in one state and each call gave the same output in both. :mod:`vcrt.calls.call_logs` reads logs of calls, and
+:mod:`vcrt.environments.mcp` runs a server's tools.
 """
 
 from __future__ import annotations
@@ -44,28 +44,28 @@ from vcrt.environments.states.object_states import (
 from vcrt.errors import MalformedInputError, VcrtError, VerifierFailure
 from vcrt.hashing import Json, canonical_json, file_digest, json_digest, sha256_hex
 
-#: The most characters of an operation's name that are made of its call.
+#: The most characters of an operation's name; longer call texts are cut.
 _MAX_SIGNATURE = 120
 
 
 class CallRefused(Exception):
-    """A tool's answer that it will not do this, raised by ``call``: its message is the reason."""
+    """A tool's refusal, raised by ``call``; its message is the reason."""
 
 
 class InvalidCall(CallRefused):
-    """A call of a tool that there is not, or with arguments that do not fit: nothing was run."""
+    """A call of an unknown tool, or with arguments that do not fit; nothing ran."""
 
 
 @dataclass(frozen=True, slots=True)
 class InvalidRejected(Rejected):
-    """The refusal of an :class:`InvalidCall`; a log may tell the reason in any words."""
+    """The refusal of an :class:`InvalidCall`; a log may word the reason in any way."""
 
 
 def call_method(tools: object, name: str, arguments: Mapping[str, Any]) -> object:
-    """Call the method of that name; raises :class:`InvalidCall` if there is none or its parameters are others.
+    """Call the method of that name; raise :class:`InvalidCall` if it is missing or its parameters do not fit.
 
-    Arguments become what the method's type hints say, as pydantic's ``validate_call`` does it: a text a date, an object
-    a model. What an ``async`` method gives is awaited. Names that begin with an underscore are no tools.
+    Type hints convert arguments, as in pydantic's ``validate_call``: a text to a date, an object to a model. The result
+    of an ``async`` method is awaited. Names that begin with an underscore are no tools.
 
     >>> call_method([3, 1], "indx", {})
     Traceback (most recent call last):
@@ -116,7 +116,7 @@ def _require_parameters(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tool:
-    """A tool and what its maker declares of it, as the annotations of the Model Context Protocol do; None: not said."""
+    """A tool and its declared annotations, as in the Model Context Protocol; None means that nothing is declared."""
 
     name: str
     read_only: bool | None = None
@@ -127,7 +127,7 @@ class Tool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Span:
-    """What a log has before a call, and before its output (None if it has none): calls and outputs, and texts."""
+    """The numbers of calls and outputs in a log before a call and before its output (None without one), and of texts."""
 
     made: int
     answered: int | None = None
@@ -136,9 +136,9 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call: a tool's name and its arguments, and the output that a log has of it, None if it has none.
+    """A call: a tool's name, its arguments, and its output in a log (None if the log has none).
 
-    ``span`` says where both stand in the log, None if nobody knows.
+    ``span`` gives the places of call and output in the log, None if they are unknown.
     """
 
     name: str
@@ -147,7 +147,7 @@ class Call:
     span: Span | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Json]:
-        """The payload of its operation."""
+        """Return the payload of its operation."""
         return {"name": self.name, "arguments": dict(self.arguments)}
 
 
@@ -155,8 +155,8 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
     """An environment of tool calls. Subclasses give ``name``, :meth:`reset` and :meth:`call`.
 
     The default canonical state is that of the Python objects which ``reset`` made
-    (:func:`vcrt.environments.states.object_states.canonical_objects`), and snapshots are deep copies of them; whose
-    state lies elsewhere overrides ``canonical``, ``snapshot`` and ``restore``.
+    (:func:`vcrt.environments.states.object_states.canonical_objects`), and the default snapshots are deep copies of
+    them. An environment whose state lies elsewhere overrides ``canonical``, ``snapshot`` and ``restore``.
     """
 
     schemas: ClassVar[tuple[Schema, ...]] = (
@@ -164,42 +164,42 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
     )
     #: Attributes of the state's objects that no call can see, such as caches and counters of time.
     ignored: ClassVar[frozenset[str]] = frozenset()
-    #: Whether the order of a mapping's keys is part of the state, as where a tool lists them in that order.
+    #: Whether the order of a mapping's keys is part of the state, for tools that list them in that order.
     key_order: ClassVar[bool] = False
-    #: What is said, with what to do, where states of one canonical form answer a later call differently, and
-    #: ``canonical`` is overridden.
+    #: What to say and do about states of one canonical form that answer a later call differently, where ``canonical``
+    #: is overridden.
     unseen: ClassVar[str] = (
         "a call sees a clock or chance, or what the environment's own canonical, snapshot or restore leave out: put "
         "that into all three"
     )
-    #: Other exceptions than :class:`CallRefused` with which ``call`` says that a tool refused.
+    #: Exceptions besides :class:`CallRefused` by which ``call`` reports a tool's refusal.
     refusals: ClassVar[tuple[type[Exception], ...]] = ()
 
     @abstractmethod
     def reset(self, initial: Json) -> State:
-        """The state before the first call; ``initial`` is the log's own, None if it has none."""
+        """Return the state before the first call; ``initial`` is the log's initial state, None if it has none."""
 
     @abstractmethod
     def call(self, state: State, name: str, arguments: Mapping[str, Json]) -> object:
-        """Call a tool; it may change ``state`` in place. Returns its output; raises :class:`CallRefused`.
+        """Call a tool, which may change ``state`` in place, and return its output; raise :class:`CallRefused`.
 
-        The output is JSON, or an object as :meth:`canonical` takes it.
+        The output is JSON, or an object that :func:`output_text` can write.
         """
 
     def tools(self) -> Sequence[Tool]:
-        """The tools that there are, with what is declared of them. Default: none are said, and any name is tried."""
+        """Return the tools with their declarations. By default none are listed, and a call of any name is tried."""
         return ()
 
     def redact(self, output: str) -> str:
-        """An output as evidence may keep it; equal for equal outputs. Default: all of it.
+        """Return the part of an output that evidence may keep, equal for equal outputs; by default all of it.
 
-        :func:`hidden` keeps the SHA-256 alone. A refusal is given as the output ``{"error": reason}``; what is kept
-        of it, if not all, is the reason then.
+        :func:`hidden` keeps the SHA-256 alone. A refusal is given as the output ``{"error": reason}``; if the result
+        differs, it replaces the reason.
         """
         return output
 
     def versions(self) -> Versions:
-        """The environment's name, and the SHA-256 of the file that its class stands in."""
+        """Return the environment's name, and the SHA-256 of the file that defines its class."""
         kind = type(self)
         return Versions(
             environment=self.name,
@@ -209,7 +209,7 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
         )
 
     def sample(self, schema: str, seed: int) -> Episode:
-        """Nothing to sample: raises :class:`vcrt.errors.VcrtError`, as its episodes come from logs."""
+        """Raise :class:`vcrt.errors.VcrtError`: its episodes come from logs."""
         raise VcrtError(
             "an environment without a sampler",
             where=f"environment {self.name!r}",
@@ -219,9 +219,9 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
         )
 
     def initial_state(self, episode: Episode) -> State:
-        """What :meth:`reset` makes of a copy of the start, after the calls that the trace has before a window of it.
+        """Return the state that :meth:`reset` makes of a copy of the start, after the trace's calls before the window.
 
-        Both anew each time: in a start that was restored, nobody would see what a snapshot leaves out.
+        Both run anew each time: a restored start would not show what a snapshot leaves out.
         """
         initial: Any = initial_of(episode)
         state = self.reset(copied(_in_order(initial["state"], initial.get("keys"))))
@@ -238,7 +238,7 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
         return state
 
     def probes(self, episode: Episode) -> tuple[Operation, ...]:
-        """The episode's calls, and those that its log has besides (``probes`` of its initial state)."""
+        """Return the episode's calls, and the further calls of its log (``probes`` of its initial state)."""
         initial: Any = episode.initial if isinstance(episode.initial, Mapping) else {}
         found = {_asked(each.payload): each for each in episode.operations}
         for payload in initial.get("probes", ()):
@@ -246,12 +246,12 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
         return tuple(found.values())
 
     def step(self, state: State, operation: Operation) -> Transition[State]:
-        """Call the tool. A refusal is an output where the log has one, and so belongs to the reference order."""
+        """Call the tool. Where the log has a refusal, it is an output, and so part of the reference order."""
         payload: Any = operation.payload
         hide = hidden if payload.get("redact") else self.redact
         refusals: tuple[type[Exception], ...] = (CallRefused, *self.refusals)
         try:
-            # Copied: what a tool does to its arguments must not be seen by a later replay of the call.
+            # A copy: a later replay of the call must not see what a tool does to its arguments.
             arguments = copied(_in_order(payload["arguments"], payload.get("keys")))
             output: object = self.call(state, payload["name"], arguments)
         except refusals as error:
@@ -278,16 +278,16 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
         return Accepted(state, hide(text))
 
     def canonical(self, state: State) -> bytes:
-        """The canonical bytes of the state's objects."""
+        """Return the canonical bytes of the state's objects."""
         try:
             return canonical_objects(state, ignored=self.ignored, key_order=self.key_order)
         except MalformedInputError as error:
             raise _outside(error, state) from error
 
     def snapshot(self, state: State) -> object:
-        """A deep copy; raises :class:`vcrt.errors.MalformedInputError` for a connection, a lock or a file.
+        """Return a deep copy; raise :class:`vcrt.errors.MalformedInputError` for a connection, a lock or a file.
 
-        So it does for what a copy loses, as far as ``canonical`` is the one that comes with this class.
+        Raise it too for a copy that loses something, if ``canonical`` is not overridden.
         """
         try:
             kept = copied(state)
@@ -302,13 +302,13 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
             raise
 
     def _require_same(self, state: object, kept: object) -> None:
-        """Raises :class:`vcrt.errors.MalformedInputError` with the place of what a copy of a state does not keep."""
+        """Raise :class:`vcrt.errors.MalformedInputError` with the place where a copy differs from the state."""
         if self.canonical(state) == self.canonical(kept):  # type: ignore[arg-type]
             return
         one, other = (form_of(each, ignored=self.ignored) for each in (state, kept))
         raise MalformedInputError(
             "a state of which a copy does not keep everything",
-            # Keys may hold what evidence is to hide.
+            # Keys may hold values that evidence must hide.
             where=without_keys(first_difference(one, other) or "state"),
             found="a deep copy in which it is another",
             expected="a state that copy.deepcopy keeps, to go on from it in several orders",
@@ -316,25 +316,25 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
         )
 
     def restore(self, snapshot: Any) -> State:
-        """A deep copy of the snapshot."""
+        """Return a deep copy of the snapshot."""
         restored: State = copied(snapshot)
         return restored
 
     def describe(self, operation: Operation) -> str:
-        """The call with all of its arguments."""
+        """Return the call with all of its arguments."""
         payload: Any = operation.payload
         return call_text(payload["name"], _in_order(payload["arguments"], payload.get("keys")))
 
 
 def _asked(payload: Any) -> str:
-    """What tells one call from another, however it fared in its log."""
+    """Return a digest that tells calls apart, whatever their results in a log."""
     return json_digest(
         {key: payload[key] for key in payload if key not in ("fails", "redact", "keys")}
     )
 
 
 def require_calls(environment: Environment) -> CallEnvironment[Any]:
-    """The environment; raises :class:`MalformedInputError` for one that is none of calls."""
+    """Return the environment; raise :class:`MalformedInputError` if it is not one of calls."""
     if isinstance(environment, CallEnvironment):
         return environment
     raise MalformedInputError(
@@ -346,19 +346,19 @@ def require_calls(environment: Environment) -> CallEnvironment[Any]:
 
 
 def comes_from_logs(environment: Environment) -> bool:
-    """Whether the environment is one of calls without a sampler of its own."""
+    """Return whether the environment is one of calls without a sampler of its own."""
     return type(environment).sample is CallEnvironment.sample
 
 
 def unseen_by(environment: Environment) -> str | None:
-    """What is said of states that seem equal and are not; None if they are objects, whose differing place says more."""
+    """Return the explanation of states that seem equal and are not; None for objects, whose differing place says it."""
     if not isinstance(environment, CallEnvironment):
         return None
     return None if type(environment).canonical is CallEnvironment.canonical else environment.unseen
 
 
 def _outside(error: MalformedInputError, state: object) -> MalformedInputError:
-    """The same error of a state that cannot be read; to ignore is advised only what can be copied."""
+    """Return the error about an unreadable state; it advises to ignore an attribute only if the state can be copied."""
     remedy = (
         "override canonical, snapshot and restore, all three, as docs/tool-calls.md does for sqlite3; or keep what no "
         "call needs out of the state"
@@ -375,13 +375,13 @@ def _outside(error: MalformedInputError, state: object) -> MalformedInputError:
 
 
 def is_redacted(episode: Episode) -> bool:
-    """Whether what calls gave is kept by its hash alone."""
+    """Return whether the hash alone of each output is kept."""
     payloads = [operation.payload for operation in episode.operations]
     return any(isinstance(payload, Mapping) and payload.get("redact") for payload in payloads)
 
 
 def initial_of(episode: Episode) -> Mapping[str, Json]:
-    """What an episode of calls starts from: its ``state``; raises :class:`MalformedInputError` for another form."""
+    """Return the start of an episode of calls, with its ``state``; raise :class:`MalformedInputError` for others."""
     if not isinstance(episode.initial, Mapping) or "state" not in episode.initial:
         raise MalformedInputError(
             "an episode of another kind of environment",
@@ -393,9 +393,9 @@ def initial_of(episode: Episode) -> Mapping[str, Json]:
 
 
 def output_text(output: object) -> str:
-    """An output as text, the same for equal outputs: canonical JSON, or that of an object's attributes.
+    """Return an output as text, the same for equal outputs: canonical JSON, or that of an object's attributes.
 
-    Models, dates and the like are written as pydantic does it, which is how a model gets them; sets are sorted.
+    Models, dates and the like are written as pydantic writes them; sets are sorted.
 
     >>> from datetime import date
     >>> output_text({"due": date(2026, 2, 1), "tags": {"b", "a"}})
@@ -411,12 +411,12 @@ def output_text(output: object) -> str:
 
 
 def hidden(output: str) -> str:
-    """The SHA-256 of an output in its place."""
+    """Return the SHA-256 that replaces an output."""
     return f"sha256:{sha256_hex(output.encode(errors='surrogatepass'))}"
 
 
 def call_text(name: str, arguments: Mapping[str, Json]) -> str:
-    """A call as a person writes it.
+    """Return a call as a person writes it.
 
     >>> call_text("move", {"file": "a.txt", "to": "b"})
     'move(file="a.txt", to="b")'
@@ -428,7 +428,7 @@ def call_text(name: str, arguments: Mapping[str, Json]) -> str:
 
 
 def _key_orders(value: Json) -> Iterator[list[str]]:
-    """The keys of each mapping in JSON, in their order, what is outside before what is inside."""
+    """Yield the keys of each mapping in JSON, in their order; outer mappings come before inner ones."""
     if isinstance(value, Mapping):
         yield list(value)
     if isinstance(value, Mapping | list):
@@ -437,13 +437,13 @@ def _key_orders(value: Json) -> Iterator[list[str]]:
 
 
 def _kept_order(value: Json) -> dict[str, Json]:
-    """The field that keeps the order of keys, which canonical JSON sorts; none where it is that order."""
+    """Return the field that keeps the order of keys, which canonical JSON sorts; none if they are sorted."""
     orders = list(_key_orders(value))
     return {} if all(order == sorted(order) for order in orders) else {"keys": orders}
 
 
 def _in_order(value: Any, orders: object) -> Any:
-    """JSON with the keys of its mappings in the orders that :func:`_key_orders` gave; itself for None."""
+    """Return JSON with the keys of its mappings in the orders from :func:`_key_orders`; unchanged for None."""
     if orders is None:
         return value
     remaining = iter(orders if isinstance(orders, list | tuple) else ())
@@ -470,10 +470,10 @@ def operations_of(
     redact: bool = False,
     keep_order: bool = False,
 ) -> tuple[Operation, ...]:
-    """Operations of calls, in their order: a call that occurs again is numbered, so that each has a name of its own.
+    """Return the operations of calls, in their order; a repeated call gets a number, so that each name is unique.
 
-    ``fails`` are the places of those that the tool refuses where they stand: there, that is their output. With
-    ``keep_order`` each replay gives a tool the keys of its arguments in their order, not sorted.
+    ``fails`` has the places of the calls that the tool refuses there: the refusal is their output. With ``keep_order``,
+    each replay gives a tool the keys of its arguments in their order, not sorted.
     """
     seen: dict[str, int] = {}
     operations = []
@@ -505,9 +505,9 @@ def episode_of_calls(
     probes: Sequence[Operation] = (),
     keep_order: bool = False,
 ) -> Episode:
-    """An episode of calls; ``initial`` is what ``reset`` is given, ``before`` are calls that run ahead of it.
+    """Return an episode of calls; ``reset`` receives ``initial``, and the calls ``before`` run ahead of it.
 
-    ``probes`` are further calls that may tell states of it apart. With ``keep_order`` each replay gives ``reset`` the
+    ``probes`` are further calls that may tell its states apart. With ``keep_order``, each replay gives ``reset`` the
     keys of ``initial`` in their order, not sorted.
     """
     start: dict[str, Json] = {"state": initial, **(_kept_order(initial) if keep_order else {})}
@@ -525,7 +525,7 @@ def episode_of_calls(
 
 
 def _source_digest(kind: type) -> str:
-    """The SHA-256 of the file that a class stands in; where no other process can import it, of its methods' code."""
+    """Return the SHA-256 of the file of a class; if no other process can import the class, of its methods' code."""
     module = sys.modules.get(kind.__module__)
     if kind.__module__ != "__main__" and getattr(module, kind.__qualname__, None) is kind:
         return file_digest(Path(inspect.getfile(kind)))
@@ -536,7 +536,7 @@ def _source_digest(kind: type) -> str:
 
 
 def _code_form(value: object) -> Json:
-    """What a function does, or the value of another attribute, the same in every process of one Python."""
+    """Return the form of a function's code, or of another attribute's value, equal in every process of one Python."""
     code = getattr(value, "__code__", value)
     if isinstance(code, CodeType):
         constants: Json = [_code_form(constant) for constant in code.co_consts]

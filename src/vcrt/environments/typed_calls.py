@@ -1,7 +1,7 @@
-"""Make a call's arguments what type hints say, and outputs JSON, as pydantic does both.
+"""Convert a call's arguments by type hints, and outputs to JSON, with pydantic.
 
-Apart from :mod:`vcrt.environments.tool_calls`, since importing pydantic takes longer than most calls: who has neither
-type hints nor models does not wait for it.
+This is apart from :mod:`vcrt.environments.tool_calls`, since importing pydantic takes longer than most calls: tools
+with neither type hints nor models need not wait for it.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from vcrt.hashing import canonical_json
 
 
 class UnfitArguments(Exception):
-    """Arguments that are not what the type hints say."""
+    """The arguments do not fit the type hints."""
 
 
 def fitted(
     function: Callable[..., object], arguments: Mapping[str, Any], *, alone: bool
 ) -> Mapping[str, Any]:
-    """The arguments as the function's type hints say, or as they are if pydantic cannot read those.
+    """Return the arguments converted by the function's type hints, or unchanged if pydantic cannot read the hints.
 
-    ``alone``: no object is passed before them. What is left out stays with the function. Raises
-    :class:`UnfitArguments`.
+    ``alone`` means that the function takes no object before them. Omitted arguments keep the function's defaults. Raise
+    :class:`UnfitArguments` for arguments that do not fit.
     """
     fit = _fitting(function)
     try:
@@ -40,7 +40,7 @@ def fitted(
 
 
 def written_with_sets_sorted(output: object) -> Any:
-    """An output as pydantic writes it, which is how a model gets it, with the members of sets in one order."""
+    """Return an output as pydantic writes it for a model, with the members of sets in one order."""
     return _sets_sorted(to_jsonable_python(output), output)
 
 
@@ -48,7 +48,7 @@ def written_with_sets_sorted(output: object) -> Any:
 def _fitting(
     function: Callable[..., object],
 ) -> Callable[[Mapping[str, Any], bool], Mapping[str, Any]] | None:
-    """What makes arguments what a function's type hints say; None if pydantic cannot read them."""
+    """Return the conversion of arguments by a function's type hints; None if pydantic cannot read the hints."""
 
     @wraps(function)
     def taken(*_: object, **given: object) -> Mapping[str, object]:
@@ -75,12 +75,12 @@ def _is_default(parameter: inspect.Parameter | None, value: object) -> bool:
     if parameter is None:
         return False
     default = parameter.default
-    # pydantic copies those that may change.
+    # pydantic copies mutable defaults.
     return value is default or (type(default) in (list, dict, set) and value == default)
 
 
 def _sets_sorted(written: Any, value: object) -> Any:
-    """What was written of a value as JSON, with the members of its sets in one order."""
+    """Return a value's JSON form with the members of its sets in one order."""
     if isinstance(written, list) and isinstance(value, set | frozenset | list | tuple):
         each = [_sets_sorted(*pair) for pair in zip(written, value, strict=True)]
         return each if isinstance(value, list | tuple) else sorted(each, key=canonical_json)

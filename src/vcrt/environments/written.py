@@ -1,11 +1,11 @@
 """Read the steps of a trace that a language model wrote, so that its own text can be replayed and certified.
 
-A task is JSON: what the environment needs to know of one problem. A completion is text with steps in it, and with free
-text before, between and after them. An environment says where each step stands (a span of characters) and what runs
-for it; everything outside of the spans stays where it is when steps change places. :class:`WrittenEnvironment` is for
-environments of one's own, of which a step is a line; any other environment becomes one by :class:`WrittenSteps`.
+A task is JSON: what the environment needs to know about one problem. A completion is text that contains steps, with
+free text before, between and after them. An environment gives each step's place (a span of characters) and what it runs
+for the step; everything outside of the spans stays in place when steps change places. :class:`WrittenEnvironment` is
+for environments of your own whose steps are lines; :class:`WrittenSteps` extends any other environment.
 
-Not covered: which orders of the steps are certified (:mod:`vcrt.replay.completions`), and how probable they are.
+:mod:`vcrt.replay.completions` chooses the orders that are certified.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from vcrt.environments.tool_calls import CallEnvironment
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, canonical_json, json_digest
 
-#: The schema of episodes that are made of completions.
+#: The schema of episodes made from completions.
 WRITTEN = "written"
-#: The most characters of an operation's name that are made of its payload.
+#: The most characters of an operation's name that come from its payload.
 _MAX_NAME = 120
-#: The most lists and objects inside of each other in a call that is read, the arguments included.
+#: The deepest nesting of lists and objects in a call that is read, its arguments included.
 _MAX_DEPTH = 65
 
 
 class UnreadableCompletion(Exception):
-    """A completion in which the environment finds no steps, raised by ``parse``: its message is the reason."""
+    """A completion without steps that the environment can read, raised by ``parse``; its message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenStep:
     """A step of a completion: its characters, from ``start`` up to ``end``, and what the environment runs for it.
 
-    Free text that belongs to the step, such as the thought that leads to it, lies inside. ``signature`` is the step's
-    name; by default it is made of ``payload``, and numbered where a step occurs again.
+    The span includes free text that belongs to the step, such as the thought before it. ``signature`` is the step's
+    name; by default it is made from ``payload``, and repeated steps are numbered.
     """
 
     start: int
@@ -59,9 +59,9 @@ class WrittenStep:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WrittenTrace:
-    """The steps of a completion, in their order, and the native state that they start from.
+    """The steps of a completion, in their order, and the native state before the first.
 
-    ``schema`` and ``source`` are those of the episode that the steps make, for environments that look at them.
+    ``schema`` and ``source`` are those of the steps' episode, for environments that use them.
     """
 
     initial: Json
@@ -71,9 +71,9 @@ class WrittenTrace:
 
 
 class WrittenSteps(Environment):
-    """What an environment adds so that a model's own text can be certified: :meth:`parse`, perhaps :meth:`solved`.
+    """Additions by which an environment certifies a model's own text: :meth:`parse`, perhaps :meth:`solved`.
 
-    Any environment that is there already gets it by a class with both as bases, this one first.
+    A class with two bases, this one first, adds them to any existing environment.
 
     >>> issubclass(WrittenEnvironment, WrittenSteps)
     True
@@ -81,46 +81,46 @@ class WrittenSteps(Environment):
 
     @abstractmethod
     def parse(self, task: Json, completion: str) -> WrittenTrace:
-        """The steps of a completion; raises :class:`UnreadableCompletion` with the reason if it has none.
+        """Return the steps of a completion; raise :class:`UnreadableCompletion` with the reason if it has none.
 
-        Must find the same steps in the same text with its steps in other places: what a step is may not depend on what
-        stands before it.
+        It must find the same steps in the same text when its steps change places: a step must not depend on the text
+        before it.
         """
 
     def solved(self, task: Json, state: Any) -> bool:
-        """Whether the state after the last step is what the task asks for. Default: whatever was accepted is.
+        """Return whether the state after the last step solves the task. By default, every accepted trace does.
 
-        Environments of the batch form are given the SHA-256 of its canonical form.
+        Environments of the batch form receive the SHA-256 of the state's canonical form.
         """
         return True
 
     def _gave(self, task: Json, outputs: Mapping[str, str]) -> bool:
-        """Whether the outputs of steps, by signature, are what the task asks for. Default: whatever they are."""
+        """Return whether the outputs of steps, by signature, are those that the task asks for; by default, any are."""
         return True
 
 
 class WrittenEnvironment(CallEnvironment[State], WrittenSteps, Generic[State]):
-    """An environment of one's own whose steps are lines of text. Subclasses give ``name``, ``reset`` and ``call``.
+    """An environment of your own whose steps are lines of text. Subclasses give ``name``, ``reset`` and ``call``.
 
-    ``reset(task)`` gives the state before the first step. A line such as ``add(item="egg", number=2)`` is the call
-    ``call(state, "add", {"item": "egg", "number": 2})``; another form of line is read by :meth:`read_step`. Lines that
-    are no step go with the step that follows them. :attr:`answer` names what the steps stand between, if a completion
-    has more than steps: what is before and after is never moved.
+    ``reset(task)`` returns the state before the first step. A line such as ``add(item="egg", number=2)`` is the call
+    ``call(state, "add", {"item": "egg", "number": 2})``; override :meth:`read_step` for another form of line. Lines
+    that are no step move with the step that follows them. If a completion has more than steps, :attr:`answer` names the
+    markers around them: text before and after these never moves.
     """
 
-    #: What begins and what ends the part of a completion that has the steps; None: the whole completion has them, or,
-    #: for one of the two, its beginning or its end.
+    #: The markers at the beginning and end of the part with the steps. None means the whole completion; None for one of
+    #: the two means its beginning or its end.
     answer: ClassVar[tuple[str | None, str | None] | None] = None
 
     @abstractmethod
     def reset(self, initial: Json) -> State:
-        """The state before the first step of a task."""
+        """Return the state before the first step of a task."""
 
     def read_step(self, task: Json, line: str) -> tuple[str, Mapping[str, Json]] | None:
-        """The call that a line is, as a name and arguments; None for a line of free text.
+        """Return the call in a line, as a name and arguments; None for a line of free text.
 
-        Default: ``name(key=value, ...)`` whose values are JSON. A line that begins like one and is none makes the
-        completion unreadable, by :class:`UnreadableCompletion`.
+        By default, a call is ``name(key=value, ...)`` with JSON values. A line that begins like a call and is none
+        makes the completion unreadable: raise :class:`UnreadableCompletion`.
         """
         call = read_call(line)
         if call is None and re.match(r"[\s\d.*>-]*\w+\(", line):
@@ -128,7 +128,7 @@ class WrittenEnvironment(CallEnvironment[State], WrittenSteps, Generic[State]):
         return call
 
     def parse(self, task: Json, completion: str) -> WrittenTrace:
-        """The lines of the answer that are steps, each with the free text before it."""
+        """Return the lines of the answer that are steps, each with the free text before it."""
         start, end = answer_span(completion, self.answer)
         steps = list[WrittenStep]()
         begun: int | None = start
@@ -151,9 +151,9 @@ class WrittenEnvironment(CallEnvironment[State], WrittenSteps, Generic[State]):
 
 
 def answer_span(completion: str, markers: tuple[str | None, str | None] | None) -> tuple[int, int]:
-    """Where the part of a completion between two markers begins and ends; all of it on the side of one that is None.
+    """Return where the part of a completion between two markers begins and ends; None leaves a side open.
 
-    Raises :class:`UnreadableCompletion` unless each marker stands there once, in this order.
+    Raise :class:`UnreadableCompletion` unless each marker occurs once, in this order.
 
     >>> answer_span("well <answer>go</answer>", ("<answer>", "</answer>"))
     (13, 15)
@@ -170,9 +170,9 @@ def answer_span(completion: str, markers: tuple[str | None, str | None] | None) 
 
 
 def read_call(line: str) -> tuple[str, dict[str, Json]] | None:
-    """The name and the arguments of a line such as ``add(item="egg", number=2)``; None for any other.
+    """Return the name and arguments of a line such as ``add(item="egg", number=2)``; None for any other.
 
-    So are NaN, lone surrogates, and values of more than 64 lists and objects inside of each other.
+    Return None also for NaN, lone surrogates, and arguments nested more than 64 lists and objects deep.
 
     >>> read_call('add(item="egg", number=2)')
     ('add', {'item': 'egg', 'number': 2})
@@ -195,7 +195,7 @@ def read_call(line: str) -> tuple[str, dict[str, Json]] | None:
 
 
 def _is_shallow(value: Json, depth: int) -> bool:
-    """Whether no more than ``depth`` lists and objects lie inside of each other."""
+    """Return whether at most ``depth`` lists and objects are nested."""
     if isinstance(value, dict):
         value = list(value.values())
     return not isinstance(value, list) or (
@@ -204,7 +204,7 @@ def _is_shallow(value: Json, depth: int) -> bool:
 
 
 def require_written(environment: object) -> WrittenSteps:
-    """The environment, if it reads completions; raises :class:`MalformedInputError`."""
+    """Return the environment; raise :class:`MalformedInputError` if it does not read completions."""
     if isinstance(environment, WrittenSteps):
         return environment
     raise MalformedInputError(
@@ -218,9 +218,9 @@ def require_written(environment: object) -> WrittenSteps:
 def episode_of(
     environment: WrittenSteps, task: Json, trace: WrittenTrace, completion: str
 ) -> Episode:
-    """The episode of a completion's steps, in the order in which they are written.
+    """Return the episode of a completion's steps, in the order in which they are written.
 
-    Steps that occur again are numbered. Raises :class:`MalformedInputError` for spans that overlap or lie outside.
+    Number repeated steps. Raise :class:`MalformedInputError` for spans that overlap or lie outside of the text.
     """
     last, seen, operations = 0, dict[str, int](), list[Operation]()
     for step in trace.steps:
@@ -251,13 +251,13 @@ def episode_of(
 
 
 def _as_recorded(value: Json) -> Json:
-    """JSON with its keys in the order in which a record gives them back: each replay is given the same."""
+    """Return JSON with its keys in the order of a record read back, so that each replay receives the same."""
     recorded: Json = json.loads(canonical_json(value))
     return recorded
 
 
 def failure_of(environment: WrittenSteps, task: Json, episode: Episode) -> str | None:
-    """Why a trace fails, in the verifier's words; None if every step is accepted and the task is solved."""
+    """Return why a trace fails, in the verifier's words; None if it accepts every step and the task is solved."""
     outputs: dict[str, str] = {}
     state: Any
     if isinstance(environment, StepEnvironment):

@@ -1,9 +1,9 @@
-"""Make tasks of an environment's own episodes, whose steps a model writes as text, a line for each.
+"""Make tasks from an environment's own episodes, whose steps a model writes as text, one a line.
 
-A task has the start of an episode, the text of each of its steps, and what a legal order of them comes to: the state in
-which they are to end, and the outputs of those that have one. A completion
-is read line by line; a line that is no step's text is free text, where there may be any. Any environment of a
-registered name serves, in both forms. Not covered: steps that the task does not list, and where episodes come from.
+A task has the start of an episode, the text of each step, and the result of a legal order: the final state, and the
+outputs of the steps that have one. A completion is read line by line; a line that is no step's text is free text, where
+that is allowed. This works for any registered environment, in both forms. The steps of a completion are always steps
+that the task lists.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _ASK = "Write every step once, one a line, in an order in which all of them work
 
 @dataclass(frozen=True, slots=True)
 class WrittenEpisodes:
-    """Makes the environment of this name, with the texts of a task's steps as what a model writes.
+    """A factory of the environment of this name, in which a model writes the texts of a task's steps.
 
     >>> WrittenEpisodes("clrs")().name
     'clrs'
     """
 
     environment: str
-    #: Whether lines may be no steps; without it they make an answer unreadable, so that a model learns to end.
+    #: Whether other lines may occur; if not, they make an answer unreadable, so that a model learns to stop.
     free_text: bool = True
 
     def __call__(self) -> WrittenSteps:
-        """The environment."""
+        """Make the environment."""
         kind = type(load_environment(self.environment))
         given = {"free_text": self.free_text}
         made: WrittenSteps = type(f"Written{kind.__name__}", (_EpisodeLines, kind), given)()
@@ -44,7 +44,7 @@ class WrittenEpisodes:
 
 
 class _EpisodeLines(WrittenSteps):
-    """Reads lines that are texts of a task's steps."""
+    """A reader of lines that are texts of a task's steps."""
 
     free_text = True
 
@@ -62,7 +62,7 @@ class _EpisodeLines(WrittenSteps):
         return bool(given["goal"] == end)
 
     def _gave(self, task: Json, outputs: Mapping[str, str]) -> bool:
-        # Tasks that were made before outputs counted ask for a state alone.
+        # Tasks made before outputs counted ask for a state alone.
         asked = read_task(task).get("outputs")
         return asked is None or dict(asked) == outputs
 
@@ -74,9 +74,9 @@ def read_lines(
     *,
     free_text: bool,
 ) -> WrittenTrace:
-    """The lines of a completion that are ``known`` texts, each with its payload and signature, as steps of a task.
+    """Return the steps of a task: the lines of a completion that are ``known`` texts, with payload and signature.
 
-    Raises :class:`UnreadableCompletion` if there are none, and for any other line unless there may be ``free_text``.
+    Raise :class:`UnreadableCompletion` if there are none, and for any other line unless ``free_text`` is allowed.
     """
     steps, place = list[WrittenStep](), 0
     for line in completion.split("\n"):
@@ -98,13 +98,13 @@ def read_lines(
 
 
 def read_task(task: Json) -> Any:
-    """A task, as it is or as JSON text: a dataset gives nested ones the keys of each other."""
+    """Return a task given as a value or as JSON text: a dataset would merge the keys of nested values."""
     return json.loads(task) if isinstance(task, str) else task
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WrittenTask:
-    """A task of an episode: its prompt, what the environment needs, and the reference trace."""
+    """A task of an episode: its prompt, the data that the environment needs, and the reference trace."""
 
     prompt: str
     task: dict[str, Json]
@@ -112,9 +112,9 @@ class WrittenTask:
 
 
 def written_task(environment: Environment, episode: Episode, draw: Draws) -> WrittenTask:
-    """The task of an episode, its steps listed in an order that ``draw`` gives.
+    """Return the task of an episode; ``draw`` gives the order in which its steps are listed.
 
-    Raises :class:`MalformedInputError` for an episode whose own order is refused, and for two steps with one text.
+    Raise :class:`MalformedInputError` if the episode's own order is refused, or two steps have the same text.
     """
     texts = [" ".join(environment.describe(one).split()) for one in episode.operations]
     order = tuple(range(episode.num_operations))
@@ -151,6 +151,6 @@ def written_task(environment: Environment, episode: Episode, draw: Draws) -> Wri
 
 
 def written_tasks(name: str, episodes: Sequence[Episode], draw: Draws) -> list[WrittenTask]:
-    """The tasks of episodes of one environment, in their order."""
+    """Return the tasks of episodes of one environment, in their order."""
     environment = load_environment(name)
     return [written_task(environment, episode, draw) for episode in episodes]
