@@ -127,7 +127,7 @@ class Tool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Span:
-    """The numbers of calls and outputs in a log before a call and before its output (None without one), and of texts."""
+    """Numbers of calls and outputs in a log before a call and before its output (None without one), and of texts."""
 
     made: int
     answered: int | None = None

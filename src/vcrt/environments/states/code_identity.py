@@ -1,4 +1,4 @@
-"""Tell functions and classes apart: by their name if a module has them under it, else by what they do. Pure."""
+"""Tell functions and classes apart: by name if a module has them under it, else by their code. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from uuid import UUID
 from vcrt.environments.registry import own_module_name
 from vcrt.hashing import sha256_hex
 
-#: What C makes for the body of a class.
+#: Classes of the objects that C makes for the body of a class.
 MADE_BY_C = (
     *(GetSetDescriptorType, MemberDescriptorType, MethodDescriptorType, WrapperDescriptorType),
     ClassMethodDescriptorType,
@@ -32,10 +32,10 @@ MADE_BY_C = (
 
 
 def is_found(value: Any) -> bool:
-    """Whether a function or class is the one that its module has under its name.
+    """Return whether a module has this function or class under its name.
 
-    What was sent by value from the program of another process counts, and what a loader keeps to itself: this process
-    has nothing under that name.
+    Count also what another process's program sent by value, and what a loader keeps to itself, if this process has
+    nothing under that name.
     """
     found = sys.modules.get(value.__module__)
     for name in value.__qualname__.split("."):
@@ -45,12 +45,12 @@ def is_found(value: Any) -> bool:
 
 
 def is_elsewhere(value: Any) -> bool:
-    """Whether a function or class is of a module that this process may not have: names alone do not tell them apart."""
+    """Return whether this process may lack the module of a function or class: then its name does not identify it."""
     return value.__module__ == "__main__" or value.__module__ not in sys.modules
 
 
 def is_fixed(value: Any) -> bool:
-    """Whether a value never changes and refers to nothing that does."""
+    """Return whether a value never changes and refers to nothing that does."""
     if isinstance(value, tuple | frozenset):
         return all(map(is_fixed, value))
     if isinstance(value, FunctionType | type):
@@ -64,7 +64,7 @@ _FIXED = {type(None), bool, int, float, complex, str, bytes, date, timedelta, De
 
 
 def sets_variables(code: CodeType) -> bool:
-    """Whether a function sets a variable that is not its own."""
+    """Return whether a function sets a variable of an enclosing function."""
     return any(
         each.opname in ("STORE_DEREF", "DELETE_DEREF") and each.argval in code.co_freevars
         for each in dis.get_instructions(code)
@@ -72,7 +72,7 @@ def sets_variables(code: CodeType) -> bool:
 
 
 def digest_of(value: Any) -> str:
-    """The SHA-256 of the code of a function, or of a class's body and bases, the same where it is sent by value."""
+    """Return the SHA-256 of a function's code, or of a class's body and bases; equal if it is sent by value."""
     if isinstance(value, FunctionType):
         return code_digest(value.__code__)
     parts: list[object] = [name_of(each) for each in value.__bases__]
@@ -86,7 +86,7 @@ def digest_of(value: Any) -> str:
 
 
 def code_digest(code: CodeType) -> str:
-    """The SHA-256 of what a function does, the same in every process of one Python."""
+    """Return the SHA-256 of a function's code, equal in every process of one Python."""
     constants = [
         code_digest(c) if isinstance(c, CodeType) else _constant(c) for c in code.co_consts
     ]
@@ -96,7 +96,7 @@ def code_digest(code: CodeType) -> str:
 
 
 def _constant(value: object) -> str:
-    """A constant of code as text, members of sets in an order of their own."""
+    """Return a constant of code as text, with the members of sets sorted."""
     if isinstance(value, tuple):
         return f"({','.join(map(_constant, value))})"
     if isinstance(value, frozenset):
@@ -105,7 +105,7 @@ def _constant(value: object) -> str:
 
 
 def name_of(value: Any) -> str:
-    """The name of a class or function; that of a built-in class is short."""
+    """Return the full name of a class or function; a built-in one has its short name."""
     module = getattr(value, "__module__", None)
     if module in (None, "builtins"):
         return str(value.__qualname__)

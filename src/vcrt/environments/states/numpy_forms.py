@@ -1,4 +1,4 @@
-"""Write values of NumPy in the canonical form of a state; loaded where something else has loaded NumPy."""
+"""Write NumPy values in the canonical form of a state; loaded only after something else has loaded NumPy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _bits(writer: StateWriter, value: np.random.BitGenerator, where: Place) -> J
 
 
 def array_form(writer: StateWriter, value: np.ndarray[Any, Any], where: Place) -> Json:
-    """An array of numbers by its elements, one of objects by their forms."""
+    """Return the form of an array: its elements if they are numbers, the forms of its objects otherwise."""
     flags = memory_of(writer, value, where)
     if value.dtype.hasobject:
         elements = value.ravel().tolist()
@@ -37,9 +37,9 @@ def array_form(writer: StateWriter, value: np.ndarray[Any, Any], where: Place) -
 
 
 def memory_of(writer: StateWriter, value: np.ndarray[Any, Any], where: Place) -> list[Json]:
-    """How an array lies in its memory, where that is not as usual.
+    """Return how an array lies in its memory, where that is not the default.
 
-    One whose memory another in the state has too, or something that is no array, is refused: copies part them.
+    Refuse an array whose memory another array of the state, or an object that is no array, shares: copies part them.
     """
     owner: Any = value
     while isinstance(owner.base, np.ndarray):
@@ -61,7 +61,7 @@ def memory_of(writer: StateWriter, value: np.ndarray[Any, Any], where: Place) ->
 
 
 def _elements(value: Any) -> str:
-    """The elements of an array, or a scalar, exactly: numbers that are none by their bytes."""
+    """Return the exact elements of an array or scalar; arrays with NaN by their bytes."""
     if value.dtype.kind in "fc" and bool(np.isnan(value).any()) and value.dtype.char not in "gG":
         return f"bytes {np.asarray(value).tobytes().hex()}"
     return repr(value.tolist())
@@ -77,7 +77,7 @@ def _scalar(writer: StateWriter, value: np.generic, where: Place) -> Json:
     return {"array": [str(value.dtype), list(np.shape(value)), _elements(value)]}
 
 
-#: The classes of NumPy, as the other ones in :mod:`vcrt.environments.states.object_forms`.
+#: The classes of NumPy, in the form of the rows in :mod:`vcrt.environments.states.object_forms`.
 ROWS: tuple[Row, ...] = (
     (
         np.random.Generator,

@@ -1,7 +1,7 @@
 """Copy the state of Python objects as :func:`copy.deepcopy` does, in a fraction of the time.
 
-Fast are containers and objects of plain classes; values that do not change are shared between original and copy. A
-class with a copy protocol of its own is left to :func:`copy.deepcopy`, unless told otherwise.
+The fast path covers containers and objects of plain classes; original and copy share immutable values. By default, a
+class with a copy protocol of its own is left to :func:`copy.deepcopy`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from vcrt.environments.fixed_sources import CountedRandom, FixedClock
 
 Value = TypeVar("Value")
-#: How many calls deep copies and forms of states may go.
+#: The recursion limit, in calls, for copies and forms of states.
 _DEEP = 12_000
 
 _VALUES = frozenset(
@@ -32,10 +32,10 @@ _VALUES = frozenset(
 
 
 def copied(value: Value, *, by_attributes: bool = False) -> Value:
-    """A copy that shares nothing with the original that could change.
+    """Return a copy that shares nothing mutable with the original.
 
-    With ``by_attributes`` objects of every class are copied by their attributes alone, whatever its copy protocol:
-    right, and much faster, for models of pydantic. Raises what :func:`copy.deepcopy` raises.
+    With ``by_attributes``, objects of every class are copied by their attributes alone, whatever the copy protocol:
+    this is correct, and much faster, for pydantic models. Raise the errors of :func:`copy.deepcopy`.
 
     >>> inner = [1]
     >>> one, other = copied([inner, inner])
@@ -68,8 +68,8 @@ def _copied(value: Any, memo: dict[int, Any], by_attributes: bool) -> Any:
     elif kind is tuple:
         made = tuple([_copied(item, memo, by_attributes) for item in value])
         if all(one is other for one, other in zip(made, value, strict=True)):
-            made = value  # as copy.deepcopy does: who compares it by `is` finds it
-        # A cycle through the tuple has come by here.
+            made = value  # as copy.deepcopy does, so that `is` still holds
+        # A cycle through the tuple may have made it already.
         made = memo.setdefault(id(value), made)
     elif kind is set or (by_attributes and isinstance(value, set | frozenset)):
         made = memo[id(value)] = kind([_copied(item, memo, by_attributes) for item in value])
@@ -78,11 +78,11 @@ def _copied(value: Any, memo: dict[int, Any], by_attributes: bool) -> Any:
     elif isinstance(value, CountedRandom):
         made = memo[id(value)] = value.again()
     elif isinstance(value, Decimal) and kind.__deepcopy__ is Decimal.__deepcopy__:
-        # Its own copy is itself, with attributes that may change.
+        # Its own protocol returns the same object, whose attributes may change.
         made = memo[id(value)] = Decimal.__new__(kind, value)
         _copy_attributes(value, made, memo, by_attributes)
     elif kind is array_class() and not value.dtype.hasobject:
-        # numpy's own copy may be written to, whatever the original says.
+        # NumPy's own copy is writable, whatever the original is.
         made = memo[id(value)] = value.copy(order="K")
         made.flags.writeable = value.flags.writeable
     elif by_attributes or _is_plain(kind):
@@ -105,13 +105,13 @@ def _copy_attributes(value: Any, made: Any, memo: dict[int, Any], by_attributes:
 
 
 def array_class() -> Any:
-    """NumPy's arrays; None where nothing has loaded NumPy, so that no value is one."""
+    """Return NumPy's array class; None if nothing has loaded NumPy, since then no value is an array."""
     return getattr(sys.modules.get("numpy"), "ndarray", None)
 
 
 @lru_cache(maxsize=1024)
 def has_protocol(kind: Any) -> bool:
-    """Whether a class says itself what its objects are rebuilt with."""
+    """Return whether a class defines how its objects are rebuilt."""
     protocol = ("__reduce__", "__reduce_ex__", "__getstate__")
     own = any(getattr(kind, name, None) is not getattr(object, name, None) for name in protocol)
     return own or kind in copyreg.dispatch_table
@@ -119,7 +119,7 @@ def has_protocol(kind: Any) -> bool:
 
 @lru_cache(maxsize=1024)
 def _is_plain(kind: Any) -> bool:
-    """Whether objects of a class are their attributes, and nothing says that they are copied in another way."""
+    """Return whether the attributes of a class's objects are all of them, and no protocol copies them otherwise."""
     if has_protocol(kind) or kind.__new__ is not object.__new__:
         return False
     if hasattr(kind, "__deepcopy__") or hasattr(kind, "__setstate__"):
@@ -132,7 +132,7 @@ def _is_plain(kind: Any) -> bool:
 
 
 class deeply:  # noqa: N801 (a context manager, in a third of a generator's time)
-    """Let functions call each other some thousands deep, as for objects that hold each other so."""
+    """A context in which functions may nest some thousands of calls, for objects nested as deep."""
 
     __slots__ = ("_limit",)
 
@@ -148,9 +148,9 @@ class deeply:  # noqa: N801 (a context manager, in a third of a generator's time
 
 @lru_cache(maxsize=1024)
 def own_slots(kind: Any, base: Any) -> tuple[tuple[str, MemberDescriptorType], ...]:
-    """The attributes of a class's objects that lie in slots ``base``, from which it derives, does not have.
+    """Return the slots of a class's objects that its ancestor ``base`` does not have.
 
-    Each by its name and what reads and sets it: a class may define a slot again, or hide it behind a property.
+    Each is a name with its descriptor: a class may define a slot again, or hide it behind a property.
     """
     return tuple(
         (name, slot)

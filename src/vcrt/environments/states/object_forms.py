@@ -1,7 +1,7 @@
 """Write a value of each built-in class in the canonical form of a state, or refuse it by its place.
 
-:mod:`vcrt.environments.states.object_states` writes the whole; each function here gets its writer, the value, and its
-place.
+:mod:`vcrt.environments.states.object_states` writes the whole state; each function here receives its writer, the value,
+and the place of the value.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from vcrt.environments.states.object_states import StateWriter
 
 LONG = 1 << 4096
-#: How one comes to a value: from where, by what kind of step, and which.
+#: The path to a value: the parent's path, the kind of step, and its name.
 Place: TypeAlias = "tuple[Place, str, Any] | None"
 _Write: TypeAlias = "Callable[[StateWriter, Any, Place], Json]"
-#: A class or several, how the forms of their values are tagged and written, and whether the values can change.
+#: One or more classes, the tag and writer of their values' forms, and whether the values can change.
 Row: TypeAlias = "tuple[Any, str | None, _Write, bool]"
-#: What shows a mapping, and its changes.
+#: Views of a mapping, which show its changes.
 _VIEWS: tuple[type, ...] = (MappingProxyType, type({}.keys()), type({}.values()), type({}.items()))
 _NAN = struct.pack(">d", float("nan"))
 
 
 def without_form(value: object, where: Place, found: str | None = None) -> MalformedInputError:
-    """The error of a value that cannot be written, to be raised."""
+    """Return the error about a value that has no canonical form."""
     kind = type(value)
     return MalformedInputError(
         "a state that holds something without a canonical form",
@@ -56,7 +56,7 @@ def without_form(value: object, where: Place, found: str | None = None) -> Malfo
 
 
 def path_of(where: Place, *, exact: bool = True) -> str:
-    """A place as one would write it in Python; unless ``exact``, without what keys and members are."""
+    """Return a place as a Python expression; unless ``exact``, without keys and members."""
     steps: list[str] = []
     while where is not None:
         where, step, name = where
@@ -67,7 +67,7 @@ def path_of(where: Place, *, exact: bool = True) -> str:
     return "".join(["state", *reversed(steps)])
 
 
-# How the values of each built-in class are written.
+# Writers for the values of each built-in class.
 
 
 def _enum(writer: StateWriter, value: Enum, where: Place) -> Json:
@@ -104,7 +104,7 @@ def _time(writer: StateWriter, value: time, where: Place) -> Json:
 
 
 def _zoned(writer: StateWriter, text: str, value: datetime | time, where: Place) -> Json:
-    """A time by its clock; with fold and zone if it has them: zones of one offset are not one."""
+    """Return a time by its clock, with fold and zone if it has any: equal offsets do not make zones equal."""
     if value.tzinfo is None and not value.fold:
         return text
     return [text, value.fold, writer.form(value.tzinfo, (where, ".{}", "tzinfo"))]
@@ -134,7 +134,7 @@ def _default(writer: StateWriter, value: defaultdict[Any, Any], where: Place) ->
 
 
 def _view(writer: StateWriter, value: Any, where: Place) -> Json:
-    """What looks at a mapping and shows its changes."""
+    """Return the form of a view by that of its mapping."""
     (viewed,) = gc.get_referents(value)
     return {type(value).__qualname__: writer.form(viewed, where)}
 
@@ -169,7 +169,7 @@ def _type(writer: StateWriter, value: type, where: Place) -> Json:
 
 
 def _logger(writer: StateWriter, value: Logger, where: Place) -> Json:
-    """A logger by its name, as it is copied; what it does is not in the state."""
+    """Return the form of a logger by its name, as copies do; its behaviour is not in the state."""
     if getLogger(value.name) is not value:
         raise without_form(value, where)
     return {"logger": value.name}
@@ -180,13 +180,13 @@ def _refused(writer: StateWriter, value: object, where: Place) -> Json:
 
 
 def attributes_alone(writer: StateWriter, value: object, where: Place) -> Json:
-    """Nothing: an object of a class in Python is its attributes."""
+    """Return an empty form: the attributes of an object of a Python class are all of it."""
     return {}
 
 
 def rebuilt(writer: StateWriter, value: Any, where: Place) -> Json:
-    """An object of a class in C, by what rebuilds it: a function or class, its arguments, and what is set then."""
-    getattr(value, "__dict__", None)  # made when it is first asked for, and then given
+    """Return the form of an object of a C class by what rebuilds it: a function or class, its arguments, its state."""
+    getattr(value, "__dict__", None)  # the first access creates it; __reduce_ex__ then returns it
     try:
         reducer = copyreg.dispatch_table.get(type(value))
         reduced = reducer(value) if reducer else value.__reduce_ex__(4)
@@ -211,7 +211,7 @@ def rebuilt(writer: StateWriter, value: Any, where: Place) -> Json:
     return {
         **({"memory": memory} if memory else {}),
         "made": writer.form(make, where),
-        # Its class is written with it.
+        # The object's form already names its class.
         "of": [
             {"name": name_of(each)} if each is type(value) else writer.form(each, where)
             for each in arguments
@@ -222,10 +222,10 @@ def rebuilt(writer: StateWriter, value: Any, where: Place) -> Json:
     }
 
 
-#: The tag of forms that say themselves of which class the value is, derived or not.
+#: The tag of forms that name the value's class themselves, also a derived one.
 WHOLE = ""
-#: The classes, the narrower ones first, how the forms of their values are tagged and written, and whether the values
-#: can change or have attributes.
+#: Rows of built-in classes, the narrower ones first; the last field says whether the values can change or have
+#: attributes.
 _BASES: tuple[Row, ...] = (
     (Enum, WHOLE, _enum, False),
     (str, None, lambda _, value, at: str.__str__(value), False),
@@ -273,7 +273,7 @@ _BASES: tuple[Row, ...] = (
 
 
 def _all_bases() -> tuple[Row, ...]:
-    """Those of NumPy among them once something has loaded it: no class derives from them before."""
+    """Return these rows; NumPy's too once it is loaded, since no class derives from its classes before."""
     if array_class() is None:
         return _BASES
     from vcrt.environments.states.numpy_forms import ROWS
@@ -283,7 +283,7 @@ def _all_bases() -> tuple[Row, ...]:
 
 @lru_cache(maxsize=4096)
 def writing(kind: Any) -> tuple[str | None, _Write, Any, bool]:
-    """How the forms of a class's values are tagged and written, of which class it derives, and if they can change."""
+    """Return the tag and writer of a class's values, the base class that the writer covers, and if they can change."""
     if kind is array_class():
         from vcrt.environments.states.numpy_forms import array_form
 
@@ -302,14 +302,14 @@ def writing(kind: Any) -> tuple[str | None, _Write, Any, bool]:
 
 
 def can_change(kind: type) -> bool:
-    """Whether objects of a class can change, so that it counts who else refers to them."""
+    """Return whether objects of a class can change, so that other references to them matter."""
     return writing(kind)[3]
 
 
 def _is_of_c(kind: Any, base: Any) -> bool:
-    """Whether objects of a class have room for more than ``base``, their attributes and weak references.
+    """Return whether objects of a class have more room than ``base``, their attributes and weak references need.
 
-    As :meth:`object.__reduce_ex__` asks it: such room belongs to code in C, and cannot be read.
+    Such room belongs to C code and cannot be read; :meth:`object.__reduce_ex__` asks the same.
     """
     pointers = len(own_slots(kind, base))
     pointers += (kind.__dictoffset__ > 0) - (base.__dictoffset__ > 0)

@@ -1,13 +1,13 @@
 """Write the state of Python objects as canonical bytes: values, attributes, and how they refer to each other.
 
-It serves environments whose native state is objects of somebody's own classes. Two states have equal bytes if their
+It serves environments whose native state consists of objects of arbitrary classes. Two states have equal bytes if their
 objects have the same classes, equal values, and the same objects in the same places (cycles and sharing count). The
-order of a mapping's keys does not, but for an ``OrderedDict``, nor does that of a set.
+order of a mapping's keys does not count, except in an ``OrderedDict``; the order of a set never does.
 
-Values of built-in types are written by their own form, objects of Python classes by their attributes, and objects of
-classes in C by what rebuilds them (``__reduce_ex__``, ``copyreg``). What can change has an identity: a second reference
-to it is told from an equal one. Not covered: state outside of the objects (open files, databases, C code without a
-protocol), which is refused by its place, never passed over.
+Values of built-in types have forms of their own, objects of Python classes are written by their attributes, and objects
+of C classes by what rebuilds them (``__reduce_ex__``, ``copyreg``). Mutable objects have an identity: a second
+reference to one differs from a reference to an equal one. State outside of the objects (open files, databases, C code
+without a protocol) is refused with its place, never passed over.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from vcrt.environments.states.object_forms import (
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, json_text
 
-#: Classes whose values are their own form; whole numbers too, unless they are very long.
+#: Classes whose values are their own JSON form; whole numbers too, unless they are very long.
 _AS_JSON = frozenset({type(None), bool, str})
-#: The flag of classes that a program made.
+#: The flag of classes that Python code made.
 _MADE_BY_PYTHON = 1 << 9
 _EMPTY = CellType()
-#: What the first class of a name does that no module here has; others of that name are told from it.
+#: Digests of the first class of each name that no module here has; a second class of the name is told from it.
 _FIRST: dict[str, str] = {}
-#: What the body of a class has beside what it does.
+#: Entries of a class's body that do not affect behaviour.
 _SAYS_NOTHING = {
     *("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__"),
     "_abc_impl",
@@ -64,11 +64,11 @@ _SAYS_NOTHING = {
 def canonical_objects(
     state: object, *, ignored: Collection[str] = (), key_order: bool = False
 ) -> bytes:
-    """The canonical bytes of a state; attributes named in ``ignored`` are left out.
+    """Return the canonical bytes of a state without the attributes named in ``ignored``.
 
-    With ``key_order`` the order of a mapping's keys counts. Raises :class:`vcrt.errors.MalformedInputError` naming the
-    attribute that holds something whose value cannot be read: a lock or a connection, an iterator, a function with
-    variables of its own, an object of a class of C that nothing rebuilds; or a state that is nested too deeply.
+    With ``key_order`` the order of a mapping's keys counts. Raise :class:`vcrt.errors.MalformedInputError`, naming the
+    attribute, for a value that cannot be read: a lock or connection, an iterator, a function with variables of its own,
+    an object of a C class that nothing rebuilds; or for a state that is nested too deeply.
 
     >>> canonical_objects({"b": {2, 1}, "a": (1, None)}) == canonical_objects({"a": (1, None), "b": {1, 2}})
     True
@@ -77,7 +77,7 @@ def canonical_objects(
 
 
 def form_of(state: object, *, ignored: Collection[str] = (), set_order: bool = False) -> Json:
-    """What a state holds as JSON, keys in their order (members of sets too, if asked for); a text if it is unread."""
+    """Return a state as JSON, keys in their order (set members too if ``set_order``); a text if it is unreadable."""
     try:
         return _form(state, frozenset(ignored), True, set_order)
     except MalformedInputError:
@@ -85,9 +85,9 @@ def form_of(state: object, *, ignored: Collection[str] = (), set_order: bool = F
 
 
 def first_difference(one: Any, other: Any, path: str = "state") -> str | None:
-    """Where two forms of states differ first, such as ``state.shelf["a"]``; None if nowhere.
+    """Return where two forms of states first differ, such as ``state.shelf["a"]``; None if they are equal.
 
-    Keys may be anything that calls were given: :func:`without_keys` takes them out.
+    Keys may hold any argument of a call: :func:`without_keys` removes them.
 
     >>> first_difference(form_of({"a": [1, 2]}), form_of({"a": [1, 3]}))
     'state["a"][1]'
@@ -109,7 +109,7 @@ def _first_difference(one: Any, other: Any, path: str) -> str | None:
 
 
 def without_keys(path: str) -> str:
-    """A path as :func:`first_difference` gives it, up to the first key, which may hold anything.
+    """Return a path from :func:`first_difference` up to its first key, which may hold anything.
 
     >>> without_keys('state.shelf["a"].of[1]')
     'state.shelf[...]'
@@ -119,7 +119,7 @@ def without_keys(path: str) -> str:
 
 
 def _paired(parts: Any, others: Any) -> Iterable[tuple[str, Any, Any]]:
-    """What stands at one place in attributes, in the items of a mapping or in those of a sequence."""
+    """Pair the parts of two forms: attributes, items of a mapping, or items of a sequence."""
     if isinstance(parts, dict) and isinstance(others, dict):
         return [(f".{name}", parts[name], others[name]) for name in parts if name in others]
     if not isinstance(parts, list) or not isinstance(others, list) or len(parts) != len(others):
@@ -132,14 +132,14 @@ def _paired(parts: Any, others: Any) -> Iterable[tuple[str, Any, Any]]:
 
 
 def _form(state: object, ignored: frozenset[str], key_order: bool, set_order: bool = False) -> Json:
-    """The form of a state, the same whatever order its sets have in this process."""
+    """Return the form of a state, whatever order its sets have in this process."""
     try:
         with deeply():
             writer = StateWriter(ignored, key_order, set_order)
             form = writer.form(state, None)
             if not writer.tied:
                 return form
-            # Members that look alike are told apart by who else refers to them; those that are not, by nothing.
+            # Other references to them tell members that look alike apart; members that still look alike are refused.
             known = writer.references
             again = [
                 StateWriter(ignored, key_order, set_order, known, last) for last in (False, True)
@@ -164,18 +164,18 @@ def _form(state: object, ignored: frozenset[str], key_order: bool, set_order: bo
 
 
 def _written(form: Json) -> bytes:
-    """Canonical JSON, of texts with lone surrogates too."""
+    """Return canonical JSON as bytes; texts may have lone surrogates."""
     with deeply():
         return json_text(form).encode("utf-8", "surrogatepass")
 
 
 @dataclass(eq=False)
 class StateWriter:
-    """Numbers objects as it meets them, so that a second reference to one is told from an equal object.
+    """A writer that numbers objects as it meets them, so that a second reference differs from an equal object.
 
-    ``tied`` is the place of the first set, or mapping, of which members look alike in all that they hold. Where
-    ``known_references`` are given (from where each object was referred to again), they order such members; ``last``
-    orders those that are alike then, too, the other way round.
+    ``tied`` is the place of the first set or mapping with members that look alike in all that they hold. If
+    ``known_references`` are given (the places of further references to each object), they order such members; ``last``
+    reverses the order of members that still look alike.
     """
 
     ignored: frozenset[str]
@@ -184,14 +184,14 @@ class StateWriter:
     known_references: Mapping[int, list[str]] = field(default_factory=dict)
     last: bool = False
     met: dict[int, int] = field(default_factory=dict)
-    #: Numbers are those of living objects alone: what is made on the way is kept until the end.
+    #: Identities are unique among living objects alone, so temporary objects are kept until the end.
     kept: list[object] = field(default_factory=list)
     owners: dict[int, object] = field(default_factory=dict)
     tied: str | None = None
     references: dict[int, list[str]] = field(default_factory=dict)
 
     def form(self, value: Any, where: Place) -> Json:
-        """The JSON form of a value; ``where`` is how one comes to it from the state."""
+        """Return the JSON form of a value; ``where`` is the path to it from the state."""
         kind: Any = type(value)
         if kind in _AS_JSON or (kind is int and -LONG < value < LONG):
             return value  # type: ignore[no-any-return]
@@ -213,7 +213,7 @@ class StateWriter:
         return parts | self.what_it_does(kind, where)
 
     def what_it_does(self, kind: Any, where: Place) -> dict[str, Json]:
-        """What a class does, unless its name says it; of one that another process may have sent here, a digest."""
+        """Return a class's behaviour unless its name identifies it; a digest if another process may have sent it."""
         if not kind.__flags__ & _MADE_BY_PYTHON:
             return {}
         if not is_found(kind):
@@ -226,10 +226,10 @@ class StateWriter:
         return {"code": code}
 
     def _attributes(self, value: Any, base: Any, where: Place) -> dict[str, Json]:
-        """The attributes that an object of a class derived from ``base`` has beside what that holds.
+        """Return the attributes of an object beside what its base class ``base`` holds.
 
-        One that cannot be written, such as a lock, is left out if its class says itself what it is rebuilt with: then
-        that is written as well, and must not hold it.
+        If the class defines how its objects are rebuilt, an attribute that cannot be written, such as a lock, is left
+        out: then what rebuilds the object is written too, and must not hold the attribute.
         """
         kind: Any = type(value)
         found = dict(getattr(value, "__dict__", {}))
@@ -261,7 +261,7 @@ class StateWriter:
         return forms
 
     def _class(self, kind: Any, where: Place) -> Json:
-        """A class: its name if a module has it, else what it does, which is its bases and the code of its functions."""
+        """Return a class's name if a module has it, else its behaviour: its bases and the code of its functions."""
         if is_found(kind):
             return name_of(kind)
         if id(kind) in self.met:
@@ -277,7 +277,7 @@ class StateWriter:
         return {"bases": bases, "body": body, **made}
 
     def _code(self, value: Any, where: Place) -> Json:
-        """What stands in the body of a class: code, values, and of what C has made for it the kind alone."""
+        """Return an entry of a class's body: code and values; of an object that C made, the kind alone."""
         if type(value) in MADE_BY_C:
             return name_of(type(value))
         inner = [value]
@@ -297,9 +297,9 @@ class StateWriter:
         return self.form(value, where)
 
     def function(self, value: FunctionType, where: Place, *, of_class: bool = False) -> Json:
-        """A function: its name if a module has it, else its code, if it holds nothing that can change.
+        """Return a function's name if a module has it, else its code; it must hold nothing mutable.
 
-        What is around it may hold values only if it is ``of_class``: elsewhere another function may set them anew.
+        Its closure may hold values only if it is ``of_class``: otherwise another function may set them.
         """
         found = is_found(value)
         if found and value.__module__.partition(".")[0] in sys.stdlib_module_names:
@@ -310,7 +310,7 @@ class StateWriter:
         if value.__module__ != "__main__" and not of_class:
             space = None if module is None else vars(module)
             if value.__globals__ is not space:
-                # It may depend on variables that nobody else can see.
+                # It may depend on variables that nothing else can see.
                 raise without_form(value, where)
         if found:
             sent = {"code": digest_of(value)} if is_elsewhere(value) else {}
@@ -331,12 +331,12 @@ class StateWriter:
         return {"function": name_of(value), "code": code_digest(value.__code__), "held": held}
 
     def _forget(self, checkpoint: int) -> None:
-        """Give up the numbers that were given since, with what was written of their objects."""
+        """Remove the numbers given since the checkpoint, and what was written of their objects."""
         while len(self.met) > checkpoint:
             self.met.popitem()
 
     def _looked_at(self, *values: tuple[Any, Place]) -> str:
-        """The form of values by themselves, as text; what is met on the way is forgotten."""
+        """Return the form of values by themselves, as text; forget the objects met on the way."""
         checkpoint, references = len(self.met), self.references
         self.references = {}
         try:
@@ -355,7 +355,7 @@ class StateWriter:
     def _in_order(
         self, values: Iterable[Any], where: Place, look: Callable[[Any], str]
     ) -> list[Any]:
-        """Values in an order that depends on what they hold, and on who else refers to them, alone."""
+        """Sort values by what they hold and by other references to them alone."""
         looked = [(look(each), each) for each in values]
         looked.sort(key=itemgetter(0))
         ordered: list[Any] = []
@@ -367,7 +367,7 @@ class StateWriter:
         return ordered
 
     def members(self, values: Iterable[Any], where: Place) -> list[str]:
-        """The forms of a set's members, as text."""
+        """Return the forms of a set's members, as text."""
         place = (where, ": a member", None)
         members = list(values)
         if self.set_order:
@@ -381,10 +381,10 @@ class StateWriter:
     def entries(
         self, pairs: Iterable[tuple[Any, Any]], where: Place, *, in_order: bool = False
     ) -> list[Json]:
-        """Keys, as JSON, and forms of the values, sorted by the keys, or in their order where that counts."""
+        """Return keys, as JSON, with the forms of their values, sorted by key, or in their order where that counts."""
         place = (where, ": a key", None)
         entries = list(pairs)
-        # As for Python, which says that two of another order are not equal.
+        # As in Python, where two OrderedDicts of different order are not equal.
         if not (in_order or self.key_order):
             others = [pair for pair in entries if _text(pair[0]) is None]
             if len(others) > 1:
@@ -401,7 +401,7 @@ class StateWriter:
         ]
 
     def _entries_in_order(self, pairs: list[tuple[Any, Any]], where: Place) -> list[Any]:
-        """Entries whose keys are objects: by the keys, and where those look alike by the values."""
+        """Sort entries whose keys are objects: by the keys, and by the values where keys look alike."""
         place = (where, ": a key", None)
         keys = [self._looked_at((key, place)) for key, _ in pairs]
         alone = {id(pair): text for pair, text in zip(pairs, keys, strict=True)}
@@ -417,7 +417,7 @@ class StateWriter:
         return self._in_order(pairs, place, look)
 
     def sequence(self, values: Iterable[Any], where: Place) -> list[Json]:
-        """The forms of values that stand in an order."""
+        """Return the forms of the values of a sequence."""
         return [
             v if type(v) in _AS_JSON else self.form(v, (where, "[{!r}]", i))
             for i, v in enumerate(values)
@@ -425,7 +425,7 @@ class StateWriter:
 
 
 def _text(key: Any) -> str | None:
-    """The form of a key that is a text or a number, as JSON; None of others."""
+    """Return the JSON of a key that is a text or a number; None for other keys."""
     if type(key) is str:
         return encode_basestring(key)
     return repr(key) if type(key) is int and -LONG < key < LONG else None

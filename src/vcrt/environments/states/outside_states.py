@@ -1,13 +1,13 @@
-"""Find what a call changes beside the state that ``reset`` returned, where no replay in another order puts it back.
+"""Find what a call changes beside the state that ``reset`` returned, where no replay in another order restores it.
 
-Looked at are the globals that functions name of the modules of the environment's class, and of those beside them that
-these import, attributes of their classes, of the classes of what the state holds and of members of enumerations,
-defaults and closures of their functions, what ``functools.lru_cache`` keeps by objects that can change, classes
-registered with abstract ones, levels and handlers of loggers, the environment's own attributes, context variables,
-environment variables, what the process has one of (the working directory, the decimal context, random numbers, the
-locale), and which objects the public attributes of modules are that this code names, those of the standard library
-among them. Not covered: what lies outside of the process (files, databases, servers), what objects of those modules
-hold, globals under names that a program makes up, and objects whose values cannot be read, or are too large.
+It compares: globals that functions name, of the modules of the environment's class and of the modules beside them that
+these import; attributes of their classes, of the classes of the state's objects and of members of enumerations;
+defaults and closures of their functions; results that ``functools.lru_cache`` keeps, by mutable objects; registrations
+with abstract classes; levels and handlers of loggers; the environment's own attributes; context variables; environment
+variables; what a process has one of (the working directory, the decimal context, random numbers, the locale); and the
+identities of the public attributes of the modules that this code names, the standard library's included. It does not
+compare what lies outside of the process (files, databases, servers), the content of objects of those modules, globals
+under computed names, and values that are unreadable or too large.
 """
 
 from __future__ import annotations
@@ -61,29 +61,29 @@ from vcrt.environments.tool_calls import CallEnvironment
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, json_digest
 
-#: Digests of what a name holds: of all of it, and of that without what the state holds too.
+#: Digests of what a name holds: of all of it, and of all but the part that the state holds too.
 _Digests: TypeAlias = tuple[object, object]
 _NONE = "", ""
-#: After how many new starts it is asked again whether anything beside the state names a part of it.
+#: The number of new starts after which it is asked again whether anything beside the state names a part of it.
 _CAREFUL_EVERY = 64
-#: Looks that take so many seconds together, and so many each, may be worth a word.
+#: Comparisons that take so many seconds in total, and so many each, may be worth a warning.
 _SLOW_S, _SLOW_LOOK_S = 5.0, 0.01
-#: Of a value that holds more objects, or more bytes, only which object it is is looked at; it is warned of.
+#: Of a value that holds more objects, or more bytes, the identity alone is compared, with a warning.
 _MOST_OBJECTS, _MOST_BYTES = 10_000, 10_000_000
-#: What vcrt itself sets on an environment.
+#: Attributes that vcrt itself sets on an environment.
 _OWN = frozenset({"_is_guarded"})
 
 
 class Watch:
-    """Makes the calls of an environment, in whatever order, and looks at what they change beside the state.
+    """A runner of an environment's calls, in any order, that compares what lies beside the state before and after.
 
-    An environment whose ``call`` comes with vcrt is not looked at. Where nothing beside the state names a part of it,
-    which is asked now and then, one quick look after each call is enough. Looks that take most of the time are warned
-    of once, with what takes the longest.
+    It does not compare for an environment whose ``call`` belongs to vcrt. If nothing beside the state names a part of
+    it, which is checked now and then, one quick comparison after each call is enough. If comparing takes most of the
+    time, it warns once, and names what takes longest.
     """
 
     def __init__(self, environment: CallEnvironment[Any]) -> None:
-        # The environment's own, in whose place a guard may stand later.
+        # The environment's own method; a guard may replace it later.
         self.environment, self._step = environment, environment.step
         kind = type(environment)
         self._looks = not needs_no_look(kind.call.__module__ or "")
@@ -91,12 +91,12 @@ class Watch:
         self._careful, self._starts = True, 0
         self._began, self._spent_s, self._warned = time.perf_counter(), 0.0, False
         self._surroundings = _Surroundings(environment)
-        #: The last quick look; and that, as long as nothing was started anew since.
+        #: The last quick look; and the same, if nothing was started anew since.
         self._quick: _Looking | None = None
         self._last: _Looking | None = None
 
     def begin(self, state: Any) -> None:
-        """A state was made anew: what that changed was not changed by the next call."""
+        """Note that a state was made anew: the next call is not blamed for what that changed."""
         self._last = None
         if not self._looks:
             return
@@ -109,7 +109,7 @@ class Watch:
         self._starts += 1
 
     def step(self, state: Any, operation: Operation) -> Transition[Any]:
-        """One call; raises :class:`MalformedInputError` if it changes something else, or leaves a thread running."""
+        """Run one call; raise :class:`MalformedInputError` if it changes anything else or leaves a thread running."""
         if not self._looks:
             return self._step(state, operation)
         environment, careful = self.environment, self._careful
@@ -149,7 +149,7 @@ class Watch:
         )
 
     def _look(self, state: Any = None) -> _Looking:
-        """Look; warn once of looks that took some seconds, and most of the time."""
+        """Look; warn once if looks took some seconds, and most of the time."""
         began = time.perf_counter()
         looking = self._quick if state is None else None
         if looking is None or not looking.is_same_now():
@@ -170,12 +170,12 @@ class Watch:
 
 
 def names_of_parts(environment: CallEnvironment[Any], state: Any) -> list[str]:
-    """What beside a state names a part of it, such as ``global shop.SHELF``: a copy makes two of that."""
+    """Return what beside a state names a part of it, such as ``global shop.SHELF``: a copy would duplicate that."""
     return _Looking(_Surroundings(environment), state).names_parts
 
 
 def _first_change(before: _Looking, after: _Looking) -> tuple[str, str] | None:
-    """The first owner and name of which both digests differ; of owners that were met at both times."""
+    """Return the first owner and name whose digests both differ, among owners that were met both times."""
     if before is after:
         return None
     for owner, values in before.plain.items():
@@ -204,7 +204,7 @@ def _same(one: object, other: object) -> bool:
 
 
 def _is_own(values: Mapping[Any, object], name: Any, others: Mapping[Any, object]) -> bool:
-    """Whether what has this name changed: no module that was imported meanwhile, nor what another keeps for itself."""
+    """Return whether this name's value changed; ignore newly imported modules and private names."""
     one, other = values.get(name, _NONE), others.get(name, _NONE)
     if type(other) is ModuleType or (isinstance(name, str) and name[:1] == "_"):
         return False
@@ -212,9 +212,9 @@ def _is_own(values: Mapping[Any, object], name: Any, others: Mapping[Any, object
 
 
 class _Surroundings:
-    """Where to look beside the states of an environment; found anew when more modules are imported.
+    """The places beside an environment's states that are compared; found anew when more modules are imported.
 
-    ``classes`` are those that states were seen to hold objects of.
+    ``classes`` are the classes of objects that states were seen to hold.
     """
 
     def __init__(self, environment: CallEnvironment[Any]) -> None:
@@ -227,9 +227,9 @@ class _Surroundings:
         self.named: Collection[str] | None = None
         self.names: Collection[str] = ()
         self._registered: tuple[object, dict[Any, object]] = None, {}
-        #: What was made of the names of each owner, and of each class with the classes above it.
+        #: The plan for the names of each owner, and the ancestors of each class.
         self.plans: dict[str, _Plan] = {}
-        #: Names of which it was said that what they hold is too large.
+        #: Names whose content was reported as too large.
         self.told = set[str]()
         self._bases: dict[Any, tuple[Any, list[tuple[str, Any]]]] = {}
         self.libraries: list[ModuleType] = []
@@ -258,12 +258,12 @@ class _Surroundings:
         self._known = len(sys.modules), sum(len(space) for _, space in self.spaces.values())
 
     def is_known(self) -> bool:
-        """Whether no module was imported, and no global made or taken away, since it was looked around."""
+        """Return whether no module was imported, and no global added or removed, since the last :meth:`look_around`."""
         known = len(sys.modules), sum(len(space) for _, space in self.spaces.values())
         return known == self._known
 
     def bases_of(self, kind: Any) -> list[tuple[str, Any]]:
-        """A class and those above it that are somebody's own, with their names."""
+        """Return a class and its ancestors outside of Python and vcrt, with their names."""
         order, bases = self._bases.get(kind, (None, []))
         if order is not kind.__mro__:
             bases = [(_name(base), base) for base in kind.__mro__ if not comes_along(base)]
@@ -271,18 +271,18 @@ class _Surroundings:
         return bases
 
     def kept_copy(self, owner: str, values: dict[Any, object]) -> dict[Any, object]:
-        """A copy of what an owner has, the same one as long as nothing changes: two looks need not be compared then."""
+        """Return a copy of an owner's values, the same object while they are equal: then looks need no comparison."""
         kept = self._copies.get(owner)
         if kept is None or not _same(kept, values):
             kept = self._copies[owner] = dict(values)
         return kept
 
     def is_registered(self) -> bool:
-        """Whether no class was registered with an abstract one since it was asked which are."""
+        """Return whether no class was registered with an abstract one since the last :meth:`registered`."""
         return bool(abc.get_cache_token() == self._registered[0])
 
     def registered(self) -> dict[Any, object]:
-        """Which classes of these modules are registered with their abstract classes, and with those of Python."""
+        """Return which classes of these modules are registered with their abstract classes, and with Python's."""
         if self.is_registered():
             return self._registered[1]
         token = abc.get_cache_token()
@@ -304,12 +304,12 @@ class _Surroundings:
 
 
 def _name(value: Any) -> str:
-    """The full name of a class or function."""
+    """Return the full name of a class or function."""
     return f"{value.__module__}.{value.__qualname__}"
 
 
 def _of_the_process(named: Collection[str]) -> dict[Any, object]:
-    """What the whole process has one of; random numbers only if the code names where they are from."""
+    """Return what the process has one of; random numbers only if the code names their module."""
     context = decimal.getcontext()
     try:
         folder = os.getcwd()
@@ -336,7 +336,7 @@ def _of_the_process(named: Collection[str]) -> dict[Any, object]:
 
 
 class _Plan:
-    """What some names hold, parted into what stays as long as they hold the same objects, and what may change."""
+    """The values of some names, split into those that are fixed while they are the same objects, and the others."""
 
     def __init__(
         self,
@@ -374,7 +374,7 @@ class _Plan:
 
 
 class _Looking:
-    """A look at what is beside a state; ``found`` has the digests. Without a state it is a quick one."""
+    """A look at what lies beside a state; ``found`` has the digests. Without a state it is a quick one."""
 
     def __init__(self, around: _Surroundings, state: Any = None) -> None:
         around.look_around()
@@ -383,16 +383,16 @@ class _Looking:
         self.known: Mapping[int, object] = {}
         self.kept: list[object] = []
         self.classes, self.loggers = set(around.classes), dict(around.loggers)
-        #: What names a part of the state, too.
+        #: Names outside of the state that hold a part of it.
         self.names_parts: list[str] = []
-        #: Seconds, and what they were spent on.
+        #: The longest time in seconds, and the place that took it.
         self.slowest = 0.0, "no name"
-        #: What values were taken from, with their names and the values; and of which of them more is looked at.
+        #: Mappings with their names and values, as they were; and values that are digested at every look.
         self._taken: list[tuple[Mapping[str, Any], list[str], list[Any]]] = []
-        #: Objects whose attributes are looked at, with the dictionaries that they had: one may be given another.
+        #: Objects whose attributes are compared, with their dictionaries: an object may be given another one.
         self._owners: list[tuple[object, Mapping[str, Any]]] = []
         self._moving: list[tuple[str, _Plan, str, Any, _Digests]] = []
-        #: Whether there are kept results, which may become more; and functions that may be given something to hold.
+        #: Whether there are cached results, which may grow; and functions that may be given something to hold.
         self._has_results = False
         self._bare: list[FunctionType] = []
         self._settings: list[tuple[str, logging.Logger]] = []
@@ -401,14 +401,14 @@ class _Looking:
             of_state = _Reader(self, {}, of_state=True)
             with suppress(Exception):
                 of_state.form(state, None)
-            # What was met is kept: the identities of living objects alone are told apart.
+            # The objects that were met are kept: identities are unique among living objects alone.
             self.known, self.kept = of_state.seen, [of_state]
             self.classes |= set(of_state.classes)
             self.loggers |= of_state.loggers
         environment = around.environment
         self._owners.append((environment, vars(environment)))
         self._take(vars(environment))
-        #: What is compared as it is, by owner and name; the keys of environment variables are as the system has them.
+        #: Values compared directly, by owner and name; the keys of environment variables are as the system has them.
         self.found: dict[str, Mapping[str, _Digests]] = {}
         self.plain: dict[str, dict[Any, object]] = {
             "environment variable ": os.environ._data,  # type: ignore[attr-defined]
@@ -419,7 +419,7 @@ class _Looking:
             for name, value in vars(environment).items()
             if name not in _OWN
             and not hasattr(CallEnvironment, name)
-            # Methods in whose place guards stand.
+            # Methods that guards replace.
             and not callable(getattr(type(environment), name, None))
         }
         self._add("attribute of the environment ", own, is_made=True)
@@ -440,7 +440,7 @@ class _Looking:
             self.plain[owner] = around.kept_copy(owner, values)
 
     def is_same_now(self) -> bool:
-        """Whether a quick look would see now what this quick one has seen: that is asked in less time."""
+        """Return whether a quick look now would see the same as this one; asking takes less time than looking."""
         around = self.around
         if self._has_results or not (around.is_known() and around.is_registered()):
             return False
@@ -476,7 +476,7 @@ class _Looking:
             digests == self._digests_of(value, name, owner, plan)
             for owner, plan, name, value, digests in self._moving
         )
-        # Equal digests name objects that were met before, and are kept.
+        # Equal digests name objects that were met before and are kept.
         del self.kept[num_kept:]
         return is_same
 
@@ -504,9 +504,9 @@ class _Looking:
         *,
         is_made: bool = False,
     ) -> _Plan:
-        """Add digests of all values that can be read; those of ``of_class`` are what stands in its body.
+        """Add digests of all readable values; with ``of_class`` the values are those of the class's body.
 
-        ``is_made``: the mapping is one that was made for this look.
+        ``is_made`` says that the mapping was made for this look.
         """
         names, objects = list(values), list(values.values())
         if not is_made:
@@ -532,7 +532,7 @@ class _Looking:
         return plan
 
     def _digests_of(self, value: Any, name: str, owner: str, plan: _Plan) -> _Digests:
-        # Of what is too large, and of whatever says something else, it is seen all the same when it is replaced.
+        # Of a value that is too large, or whose reading fails, replacement is still seen.
         if name in plan.large or _holds_nothing(value):
             return _identity(value)
         began, place = time.perf_counter(), f"{owner}{name}"
@@ -567,11 +567,11 @@ class _Looking:
         return digest, apart
 
     def _quick_digest(self, value: Any) -> object:
-        """A digest of what built-in types alone hold; None for others, and in a look that is not quick."""
+        """Return a digest of a value of built-in types alone; None for others, and in a look that is not quick."""
         if not self.quick:
             return None
         try:
-            # Version 2 writes no references, which would depend on who else has an object.
+            # Version 2 writes no references, which would depend on other references to an object.
             written = marshal.dumps(value, 2)
         except ValueError:
             return None
@@ -581,38 +581,38 @@ class _Looking:
 
 
 def _settings(logger: logging.Logger) -> dict[Any, object]:
-    """What is set of a logger, but for its name."""
+    """Return the settings of a logger without its name."""
     own = vars(logger)
     return {each: own[each] for each in ("level", "disabled", "propagate")} | {
         each: list(own[each]) for each in ("handlers", "filters")
     }
 
 
-#: Values that are all that there is to be known of them.
+#: Classes whose values are identified by class and value.
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 
 
 def _holds_nothing(value: Any) -> bool:
-    """Whether it is a function that holds nothing that could change."""
+    """Return whether a value needs no look by itself: a class, or a function that holds nothing mutable."""
     if isinstance(value, FunctionType):
         return not (value.__closure__ or value.__defaults__ or value.__kwdefaults__ or vars(value))
     if isinstance(value, BuiltinFunctionType):
         return isinstance(value.__self__, ModuleType | None)
-    # Classes are looked at by themselves.
+    # Classes are compared separately.
     return isinstance(value, (type, property, *MADE_BY_C))
 
 
 def _identity(value: object) -> _Digests:
-    """In place of digests: which object it is."""
+    """Return the identity of an object, in place of digests."""
     return ((type(value), id(value)),) * 2
 
 
-#: Whose sizes are known without running anybody's code.
+#: Containers whose size is known without running foreign code.
 _CONTAINERS: tuple[Any, ...] = (dict, list, tuple, set, frozenset)
 
 
 class _TooLargeError(Exception):
-    """A value holds more than is looked at."""
+    """A value holds more than is compared."""
 
 
 def _warn(text: str) -> None:
@@ -620,14 +620,14 @@ def _warn(text: str) -> None:
 
 
 class _Reader(StateWriter):
-    """Writes what it can, and the identity of what it cannot; of what is ``known`` the identity alone."""
+    """A writer of what it can write, and of the identity of other objects; of ``known`` objects the identity alone."""
 
     def __init__(
         self, looking: _Looking, known: Mapping[int, object], *, of_state: bool = False
     ) -> None:
-        # One process compares with itself: its sets keep their order as long as nothing changes them.
+        # One process compares with itself: its unchanged sets keep their order.
         super().__init__(looking.ignored, key_order=True, set_order=True)
-        # What a function holds is no part of the state: its name alone is.
+        # What a function holds is no part of the state; its name is.
         self.spaces, self.of_state, self.known = looking.spaces, of_state, known
         self.seen: dict[int, object] = {}
         self.classes: dict[Any, None] = {}
@@ -635,13 +635,13 @@ class _Reader(StateWriter):
         self.objects, self.bytes = 0.0, 0
 
     def _count(self, number: float) -> None:
-        """Raise the error of a value that holds too much; numbers, texts and elements of arrays count little."""
+        """Raise the error about a value that is too large; numbers, texts and elements of arrays count little."""
         self.objects += number
         if not self.of_state and (self.objects > _MOST_OBJECTS or self.bytes > _MOST_BYTES):
             raise _TooLargeError
 
     def form(self, value: Any, where: Any) -> Json:
-        """The form of a value, whatever it is."""
+        """Return the form of any value."""
         if isinstance(value, bytes | bytearray):
             self.bytes += len(value)
         elif (arrays := array_class()) and isinstance(value, arrays):
@@ -705,23 +705,23 @@ class _Reader(StateWriter):
 
 
 def _results(cached: Any) -> list[tuple[Any, Any]]:
-    """Keys and results of a ``functools.lru_cache``, as the garbage collector sees them."""
+    """Return keys and results of a ``functools.lru_cache``, as the garbage collector sees them."""
     seen = gc.get_referents(cached)
     place = len(seen) - 1 - seen[::-1].index(_LINK) - 3
     cache: dict[Any, Any] = seen[place]
     if any(type(each) is _LINK for each in cache.values()):
-        # One that is bounded keeps them in a ring: key, result, the class of what links them.
+        # A bounded cache keeps them in a ring: key, result, the class of the links.
         return list(zip(seen[1:place:3], seen[2:place:3], strict=True))
     return list(cache.items())
 
 
-#: What keeps what a function gave; and, among what it refers to behind its dictionary, the class of its links.
+#: The class of cached functions; and the class of the cache's links, at its place in their references.
 _CACHED: Any = type(lru_cache(_results))
 _LINK: Any = gc.get_referents(lru_cache(_results))[4]
 
 
 def _is_settled(value: Any) -> bool:
-    """Whether a value never changes, nor what is in it: then what a function gave for it may be kept."""
+    """Return whether a value and all its parts never change: then results cached for it may stay."""
     if type(value) is object:  # between arguments and those by name, in keys of a cache
         return True
     if isinstance(value, tuple):
@@ -734,7 +734,7 @@ def _is_settled(value: Any) -> bool:
 
 
 def _held_for_us(function: FunctionType) -> Iterator[object]:
-    """What a function of a library, such as one that decorates, keeps in the functions around it."""
+    """Yield what a library's function, such as a decorator, keeps in the functions around it."""
     registered = vars(function).get("registry")
     if function.__globals__ is vars(functools) and isinstance(registered, Mapping):
         yield [(_name(kind), id(each)) for kind, each in registered.items()]
@@ -745,7 +745,7 @@ def _held_for_us(function: FunctionType) -> Iterator[object]:
 
 
 def _cells(function: FunctionType) -> Iterator[object]:
-    """What a function has of the functions around it."""
+    """Yield the values of a function's closure."""
     for cell in function.__closure__ or ():
         with suppress(ValueError):  # not set yet
             yield cell.cell_contents

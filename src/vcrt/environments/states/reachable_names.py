@@ -1,7 +1,7 @@
-"""Find which modules an environment's code can reach, and which names of theirs it has.
+"""Find the modules that an environment's code can reach, and the names in them that it uses.
 
-Read from the source files, without running them; where a file may make names up, any name counts. Not covered: what is
-looked at in those modules (see :mod:`vcrt.environments.states.outside_states`).
+The source files are read, not run; where a file may compute names, any name counts.
+:mod:`vcrt.environments.states.outside_states` compares what these modules hold.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vcrt.plugins import OWN_PACKAGES
 
 
 def names_in(value: Any) -> set[str]:
-    """The names that a function's code, or that of a class's methods, has."""
+    """Return the names in the code of a function, or of a class's methods."""
     if isinstance(value, type):
         return set().union(*(names_in(each) for each in list(vars(value).values())))
     value = getattr(value, "__func__", value)
@@ -33,32 +33,32 @@ def names_in(value: Any) -> set[str]:
 
 
 def comes_along(kind: Any) -> bool:
-    """Whether a class is of Python or of vcrt itself."""
+    """Return whether a class belongs to Python or to vcrt itself."""
     name = kind.__module__
     return needs_no_look(name) or name.partition(".")[0] in sys.stdlib_module_names
 
 
 def needs_no_look(module: str) -> bool:
-    """Whether a module comes with vcrt; no other package can ask to be spared."""
+    """Return whether a module belongs to vcrt; no other package can exempt itself."""
     return module.partition(".")[0] in OWN_PACKAGES
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What a file of Python names: globals, and modules that it imports; None: any, as it may make their names up."""
+    """The names and imported modules in a Python file; None means any, as the file may compute them."""
 
     names: frozenset[str] | None
     imports: frozenset[str] | None
 
 
-#: Names of what reaches others, or modules, by names that are made up.
+#: Names by which code reaches other names, or modules, under computed names.
 _MAKE_UP = frozenset({"globals", "vars", "exec", "eval", "compile", "__dict__", "modules"})
 _MAKE_UP_MODULES = frozenset({"import_module", "__import__", "modules", "exec", "eval", "compile"})
 
 
 @lru_cache(maxsize=1024)
 def _source(path: str, changed: int) -> _Source | None:
-    """The names in a file, as it was then; None if it cannot be read as Python."""
+    """Return the names in a file, as it was at the time ``changed``; None if it is not readable as Python."""
     try:
         tree = ast.parse(Path(path).read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -74,7 +74,7 @@ def _source(path: str, changed: int) -> _Source | None:
             base = f"{node.module}." if node.module else ""
             imports |= {node.module or "", *(base + alias.name for alias in node.names)}
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            # For what reaches a global, or imports a module, by a text.
+            # A text may name a global, or a module to import.
             names |= set(node.value.split("."))
             imports.add(node.value)
     parts = {name.rsplit(".", number)[0] for name in imports for number in range(4)}
@@ -86,7 +86,7 @@ def _source(path: str, changed: int) -> _Source | None:
 
 
 def _named(tree: ast.AST) -> set[str]:
-    """Names and attributes in a piece of code."""
+    """Return the names and attributes in a piece of code."""
     found = set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
@@ -111,15 +111,15 @@ def _source_of(space: Mapping[str, Any]) -> _Source | None:
 def namespaces(
     classes: list[Any],
 ) -> tuple[dict[int, tuple[str, dict[str, Any]]], frozenset[str] | None]:
-    """The globals of the modules of these classes, with those of modules beside them that these import, by identity.
+    """Return, by identity, the globals of these classes' modules and of the modules beside them that these import.
 
-    And the names that functions in them have: no other global is looked at. None if that cannot be said of one.
+    Return also the names that their functions use (no other global is compared), or None if that is unknown for one.
     """
     found: dict[int, tuple[str, dict[str, Any]]] = {}
     for kind in classes:
         module = sys.modules.get(kind.__module__)
         spaces = [vars(module)] if module is not None else []
-        # A class that was sent to another process by value has globals of its own.
+        # A class that was sent from another process by value has globals of its own.
         spaces += [v.__globals__ for v in vars(kind).values() if isinstance(v, FunctionType)]
         for space in spaces:
             found.setdefault(id(space), (kind.__module__, space))
@@ -143,7 +143,7 @@ def namespaces(
 
 
 def _is_imported(name: str, source: _Source) -> bool:
-    """Whether a module may be among those that a file imports, be it from its own package."""
+    """Return whether a file may import a module, also under a name relative to its own package."""
     parts, imports = name.split("."), source.imports
     return imports is None or any(
         ".".join(parts[number:]) in imports for number in range(len(parts))
@@ -151,7 +151,7 @@ def _is_imported(name: str, source: _Source) -> bool:
 
 
 def _beside(module: ModuleType) -> dict[str, dict[str, Any]]:
-    """The globals of the modules that lie beside one, by name; none of those that are installed."""
+    """Return the globals of the modules in the folder of this one, by name; none for installed modules."""
     file, found = getattr(module, "__file__", None), dict[str, dict[str, Any]]()
     if file is None or Path(file).parent.name in ("site-packages", "dist-packages"):
         return found
