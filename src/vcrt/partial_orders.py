@@ -1,8 +1,7 @@
 """Count in strict partial orders of up to 64 operations: legal moves, legal prefixes, linear extensions.
 
-A set of operations is a bit mask. Nothing here enumerates orders one by one unless it says so; counts are exact and by
-dynamic programming over down-sets (sets that hold every predecessor of their members). Not covered: what the operations
-are, and how their relations were certified.
+A set of operations is a bit mask. Only functions that say so enumerate orders one by one; counts are exact, by dynamic
+programming over down-sets (sets that hold every predecessor of their members).
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ from vcrt.printable import counted
 
 @dataclass(frozen=True)
 class PartialOrder:
-    """Which operations must stand before which, transitively closed.
+    """A transitively closed relation: which operations must stand before which.
 
-    ``predecessors[i]`` has bit ``j`` set if ``j`` must stand before ``i``. Made by :meth:`of`.
+    ``predecessors[i]`` has bit ``j`` set if ``j`` must stand before ``i``. :meth:`of` makes it.
     """
 
     predecessors: tuple[int, ...]
 
     @classmethod
     def of(cls, num_operations: int, pairs: Iterable[tuple[int, int]]) -> PartialOrder:
-        """The closure of ``pairs`` (before, after), which need not be closed.
+        """Return the transitive closure of ``pairs`` (before, after).
 
-        Raises :class:`MalformedInputError` naming a cycle or a foreign operation, and :class:`TooLargeError` for more
+        Raise :class:`MalformedInputError` naming a cycle or a foreign operation, and :class:`TooLargeError` for more
         than ``MAX_OPERATIONS`` operations.
 
         >>> PartialOrder.of(3, [(0, 1), (1, 2)]).pairs
@@ -57,7 +56,7 @@ class PartialOrder:
                     expected=f"operations 0 to {num_operations - 1}",
                 )
             before[second] |= 1 << first
-        # Warshall: whatever stands before an operation's predecessor stands before it.
+        # Warshall: whatever precedes an operation's predecessor precedes the operation.
         for middle in range(num_operations):
             for operation in range(num_operations):
                 if before[operation] >> middle & 1:
@@ -73,7 +72,7 @@ class PartialOrder:
 
     @property
     def num_operations(self) -> int:
-        """``n``."""
+        """The number ``n`` of operations."""
         return len(self.predecessors)
 
     @property
@@ -89,14 +88,14 @@ class PartialOrder:
 
     @cached_property
     def related(self) -> tuple[int, ...]:
-        """For each operation, the set of those that must stand before or behind it."""
+        """For each operation, the set of operations that must stand before or after it."""
         behind = [0] * self.num_operations
         for before, after in self.pairs:
             behind[before] |= 1 << after
         return tuple(map(or_, self.predecessors, behind))
 
     def moves(self, done: int) -> list[int]:
-        """The operations that may come next when those of ``done`` have run, ascending."""
+        """Return the operations that may come next after those of ``done`` have run, ascending."""
         return [
             operation
             for operation, before in enumerate(self.predecessors)
@@ -104,7 +103,7 @@ class PartialOrder:
         ]
 
     def allows(self, order: Sequence[int]) -> bool:
-        """Whether ``order``, whole or a prefix of one, keeps every pair."""
+        """Return whether ``order``, complete or a prefix, keeps every pair."""
         done = 0
         for operation in order:
             if self.predecessors[operation] & ~done:
@@ -114,7 +113,7 @@ class PartialOrder:
 
 
 def members(operations: int) -> Iterator[int]:
-    """The operations of a set, ascending.
+    """Yield the operations of a set, ascending.
 
     >>> list(members(0b101))
     [0, 2]
@@ -126,7 +125,7 @@ def members(operations: int) -> Iterator[int]:
 
 
 def num_linear_extensions(order: PartialOrder) -> int:
-    """How many orders keep every pair: exact, up to ``MAX_COUNTED`` operations; raises :class:`TooLargeError` beyond.
+    """Return the exact number of orders that keep every pair; raise :class:`TooLargeError` above ``MAX_COUNTED``.
 
     >>> num_linear_extensions(PartialOrder.of(16, [(0, 1)]))
     10461394944000
@@ -141,7 +140,7 @@ def num_linear_extensions(order: PartialOrder) -> int:
         return known[among]
 
     def counted_anew(among: int) -> int:
-        # Parts without a pair between them run in any succession of their operations.
+        # Operations of parts without a pair between them interleave in every way.
         parts = _components(related, among)
         if len(parts) > 1:
             left, ways = among.bit_count(), 1
@@ -149,7 +148,7 @@ def num_linear_extensions(order: PartialOrder) -> int:
                 ways *= comb(left, part.bit_count()) * extensions(part)
                 left -= part.bit_count()
             return ways
-        # Parts between which every operation is related to every other run one after another.
+        # Parts whose operations are all related to those of every other part run one after another.
         beside = [among & ~(each | 1 << operation) for operation, each in enumerate(related)]
         parts = _components(beside, among)
         if len(parts) > 1:
@@ -162,7 +161,7 @@ def num_linear_extensions(order: PartialOrder) -> int:
 
 
 def _components(beside: Sequence[int], among: int) -> list[int]:
-    """The connected parts of a graph among some operations, where ``beside`` has the neighbours of each."""
+    """Return the connected parts of a graph among some operations; ``beside`` has the neighbours of each."""
     found = []
     while among:
         part, new = 0, among & -among
@@ -175,7 +174,7 @@ def _components(beside: Sequence[int], among: int) -> list[int]:
 
 
 def union(sets: Iterable[int]) -> int:
-    """The operations of any of the sets.
+    """Return the operations of any of the sets.
 
     >>> union([1, 4])
     5
@@ -187,14 +186,14 @@ def union(sets: Iterable[int]) -> int:
 
 
 def linear_extensions_up_to(order: PartialOrder, limit: int) -> list[Order] | None:
-    """All orders that keep every pair, in lexicographic order; None if there are more than ``limit``, of any number.
+    """Return all orders that keep every pair, in lexicographic order; None if there are more than ``limit``.
 
     >>> linear_extensions_up_to(PartialOrder.of(3, [(0, 2)]), 3)
     [(0, 1, 2), (0, 2, 1), (1, 0, 2)]
     >>> linear_extensions_up_to(PartialOrder.of(64, []), 1000)
     """
     found: list[Order] = []
-    # Every legal prefix goes on to an order, so that none is begun in vain.
+    # Every legal prefix can be completed, so none is begun in vain.
     unfinished: list[tuple[Order, int]] = [((), 0)]
     while unfinished:
         prefix, done = unfinished.pop()
@@ -208,16 +207,16 @@ def linear_extensions_up_to(order: PartialOrder, limit: int) -> list[Order] | No
 
 
 def num_contexts_of_pairs(order: PartialOrder) -> dict[tuple[int, int], int]:
-    """For each pair in ascending order, how many down-sets hold neither; limits as :func:`num_linear_extensions`.
+    """Return, for each ascending pair, the number of down-sets without either: the contexts to compare it in.
 
-    They are the contexts in which a pair can be compared.
+    Limits are as in :func:`num_linear_extensions`.
 
     >>> num_contexts_of_pairs(PartialOrder.of(3, [(0, 1)]))
     {(0, 1): 2, (0, 2): 1, (1, 2): 2}
     """
     _require_few(order, "the contexts of a pair")
     related = order.related
-    # What holds neither of two operations holds nothing that stands behind one of them.
+    # A down-set without an operation has none that must stand after it.
     without = [
         order.everything & ~(1 << one | union(1 << b for a, b in order.pairs if a == one))
         for one in range(order.num_operations)
@@ -230,7 +229,7 @@ def num_contexts_of_pairs(order: PartialOrder) -> dict[tuple[int, int], int]:
             if len(parts) > 1:
                 known[among] = prod(map(num_down_sets, parts))
             elif among & (among - 1):
-                # Those without the operation that most others are related to, and those with it.
+                # The down-sets without the operation that has most relations, and those with it.
                 one = max(members(among), key=lambda each: (related[each] & among).bit_count())
                 behind = among & without[one]
                 known[among] = num_down_sets(behind) + num_down_sets(
@@ -256,9 +255,9 @@ def _require_few(order: PartialOrder, what: str, remedy: str | None = None) -> N
 
 @lru_cache(maxsize=4096)
 def num_legal_prefixes(order: PartialOrder, depth: int, limit: int) -> int | None:
-    """How many legal prefixes have at most ``depth`` operations, the empty one included; None if more than ``limit``.
+    """Count the legal prefixes of at most ``depth`` operations, the empty one too; None if above ``limit``.
 
-    It stops at ``limit``, so it is quick for any number of operations.
+    It stops at ``limit``, so it is fast for any number of operations.
     """
     level, total = {0: 1}, 1
     for _ in range(depth):
@@ -274,9 +273,9 @@ def num_legal_prefixes(order: PartialOrder, depth: int, limit: int) -> int | Non
 
 
 def legal_prefixes(order: PartialOrder, depth: int) -> list[Order]:
-    """All legal prefixes of at most ``depth`` operations, by length and then lexicographically.
+    """Return all legal prefixes of at most ``depth`` operations, by length and then lexicographically.
 
-    Ask :func:`num_legal_prefixes` first whether there is room for them.
+    Call :func:`num_legal_prefixes` first to learn their number.
     """
     found: list[Order] = [()]
     level: list[tuple[Order, int]] = [((), 0)]
@@ -291,7 +290,7 @@ def legal_prefixes(order: PartialOrder, depth: int) -> list[Order]:
 
 
 def cycle_of(num_operations: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
-    """Operations of one cycle of (before, after), the first repeated at its end; none if there is no cycle."""
+    """Return the operations of a cycle of (before, after), its first repeated at the end; none without a cycle."""
     after: dict[int, list[int]] = {operation: [] for operation in range(num_operations)}
     for first, second in pairs:
         after[first].append(second)

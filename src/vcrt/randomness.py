@@ -1,4 +1,4 @@
-"""Draw at random from named generators: every draw comes from a seed and a name, never from global state."""
+"""Draw at random from named generators: every draw depends on a seed and a name, never on global state."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ _M32, _M64, _M128 = (1 << 32) - 1, (1 << 64) - 1, (1 << 128) - 1
 
 
 class Draws(Protocol):
-    """What draws at random: a :class:`Generator` or one of NumPy's, which give the same numbers."""
+    """A source of random draws: a :class:`Generator` or one of NumPy's, which give the same numbers."""
 
     def integers(self, low: int, high: int | None = None, /) -> Any:
-        """A whole number from ``low`` up to and without ``high``, or from 0 up to and without ``low``."""
+        """Return an integer from ``low`` to ``high - 1``, or from 0 to ``low - 1``."""
 
     def random(self) -> Any:
-        """A number from 0 up to and without 1."""
+        """Return a number in [0, 1)."""
 
     def permutation(self, items: Any, /) -> Any:
-        """The items, or the whole numbers below the given one, in random order."""
+        """Return the items, or the integers from 0 up to but excluding the given one, in random order."""
 
     def shuffle(self, items: Any, /) -> None:
         """Bring a list into random order."""
 
 
 class Generator:
-    """PCG64 (O'Neill, *PCG*, 2014), with the numbers that NumPy's ``Generator(PCG64(seed))`` gives.
+    """PCG64 (O'Neill, *PCG*, 2014), with the same numbers as NumPy's ``Generator(PCG64(seed))``.
 
-    An engine that draws a few hundred numbers has no other use for NumPy.
+    The engine draws a few hundred numbers, and needs NumPy for nothing else.
     """
 
     def __init__(self, seed: int) -> None:
@@ -43,7 +43,7 @@ class Generator:
         self._next64()
 
     def integers(self, low: int, high: int | None = None, /) -> int:
-        """A whole number from ``low`` up to and without ``high``, or from 0 up to and without ``low``.
+        """Return an integer from ``low`` to ``high - 1``, or from 0 to ``low - 1``.
 
         >>> Generator(0).integers(10, 20)
         18
@@ -55,11 +55,11 @@ class Generator:
         return low + self._below(high - low)
 
     def random(self) -> float:
-        """A number from 0 up to and without 1."""
+        """Return a number in [0, 1)."""
         return (self._next64() >> 11) * 2.0**-53
 
     def choice(self, options: Sequence[T]) -> T:
-        """One of ``options``, all equally likely."""
+        """Return one of ``options``, all equally likely."""
         return options[self.integers(len(options))]
 
     @overload
@@ -67,7 +67,7 @@ class Generator:
     @overload
     def permutation(self, items: Sequence[T], /) -> list[T]: ...
     def permutation(self, items: Any, /) -> Any:
-        """The items, or the whole numbers below the given one, in random order.
+        """Return the items, or the integers from 0 up to but excluding the given one, in random order.
 
         >>> Generator(0).permutation(5)
         [2, 4, 3, 0, 1]
@@ -83,7 +83,7 @@ class Generator:
             items[last], items[other] = items[other], items[last]
 
     def _next64(self) -> int:
-        # The output function XSL-RR: both halves together, turned to the right by the highest six bits.
+        # The output function XSL-RR: XOR both halves, and rotate right by the highest six bits.
         self._state = state = (
             self._state * 0x2360ED051FC65DA44385DF649FCCF645 + self._increment
         ) & _M128
@@ -91,7 +91,7 @@ class Generator:
         return (both >> turned | both << (64 - turned)) & _M64
 
     def _next32(self) -> int:
-        # A number of 64 bits gives two; the second waits.
+        # A number of 64 bits gives two of 32; keep the second for the next call.
         half, self._half = self._half, None
         if half is None:
             both = self._next64()
@@ -99,7 +99,8 @@ class Generator:
         return half
 
     def _below(self, number: int) -> int:
-        """Lemire, *Fast random integer generation in an interval*, 2019, as in NumPy."""
+        """Return an integer below ``number`` as NumPy does: Lemire, *Fast random integer generation in an interval*,
+        2019."""
         if number == 1:
             return 0
         draw, bits = (self._next32, 32) if number <= 1 << 32 else (self._next64, 64)
@@ -110,7 +111,7 @@ class Generator:
                 return product >> bits
 
     def _up_to(self, most: int) -> int:
-        """A whole number from 0 to ``most``, by drawing as many bits until they are small enough."""
+        """Return an integer from 0 to ``most``: draw its number of bits until they are small enough."""
         draw, mask = self._next32 if most <= _M32 else self._next64, (1 << most.bit_length()) - 1
         while (value := draw() & mask) > most:
             pass
@@ -118,7 +119,7 @@ class Generator:
 
 
 def _seed_words(seed: int) -> list[int]:
-    """Eight words of 32 bits from a seed, as NumPy's ``SeedSequence(seed).generate_state(8)``."""
+    """Return eight words of 32 bits from a seed, as NumPy's ``SeedSequence(seed).generate_state(8)``."""
     entropy = [seed >> shift & _M32 for shift in range(0, max(seed.bit_length(), 1), 32)]
     factor = 0x43B0D7E5
 
@@ -145,28 +146,28 @@ def _seed_words(seed: int) -> list[int]:
 
 
 def derive_seed(seed: int, *names: str | int) -> int:
-    """A 64-bit seed derived from ``seed`` and a path of names by SHA-256; stable across machines and versions."""
+    """Derive a 64-bit seed from ``seed`` and a path of names by SHA-256; stable across machines and versions."""
     path = "\x1f".join([str(seed), *(str(name) for name in names)])
     return int.from_bytes(hashlib.sha256(path.encode("utf-8")).digest()[:8], "big")
 
 
 def generator(seed: int, *names: str | int) -> Generator:
-    """A generator for one named purpose, independent of every other name."""
+    """Return a generator for one named purpose, independent of every other name."""
     return Generator(derive_seed(seed, *names))
 
 
 def pick(rng: Draws, options: Sequence[T]) -> T:
-    """One of ``options``, all equally likely."""
+    """Return one of ``options``, all equally likely."""
     return options[int(rng.integers(len(options)))]
 
 
 def permuted(rng: Draws, numbers: int | Sequence[int]) -> list[int]:
-    """Whole numbers in random order: the given ones, or those below the given one."""
+    """Return integers in random order: the given ones, or those from 0 up to but excluding the given one."""
     return [int(number) for number in rng.permutation(numbers)]
 
 
 def fresh_names(rng: Draws, count: int) -> list[str]:
-    """``count`` different random names that tell nothing about what they stand for, such as ``fi482``."""
+    """Return ``count`` different random names that reveal nothing about what they name, such as ``fi482``."""
     names: list[str] = []
     while len(names) < count:
         name = pick(rng, "bcdfgjklmnprtvw") + pick(rng, "aeiou") + str(rng.integers(10, 1000))

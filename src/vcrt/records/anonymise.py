@@ -1,10 +1,10 @@
-"""Make of a certified episode its anonymous policy record, and the supervision that belongs to it.
+"""Make the anonymous policy record of a certified episode, and its supervision.
 
-Only the relations and fresh random draws enter a record, or, in the other views, what is shown of the steps in their
-place. The view ``steps`` has the environment's own words, and so tells a reader which environment it is. In the view
-``footprints`` each resource is a number drawn afresh for each episode, and every environment says the same things:
-``reads x1 x4, writes x7``. Resources that only one step touches, or that none writes, connect nothing and are left out.
-No view says anything about the order. The map from operations to slots stays in the audit view.
+A record holds the relations and fresh random draws alone; in the other views, texts of the steps replace the relations.
+The view ``steps`` has the environment's own words, and so reveals the environment. In the view ``footprints``, each
+resource is a number drawn afresh for each episode, and all environments share one wording: ``reads x1 x4, writes x7``.
+It leaves out resources that only one step touches, or that no step writes: they connect nothing. No view reveals the
+order. The map from operations to slots stays in the audit view.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from vcrt.records.supervision import PosetRecord, SupervisedRecord
 
 @dataclass(frozen=True, slots=True)
 class StepTexts:
-    """The text of each operation of an episode, in their order, and what they start from; both empty for relations."""
+    """The text of each operation of an episode, in order, and of the start; both empty in the view ``relations``."""
 
     task: str = ""
     steps: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class Anonymised:
     slot_of_operation: tuple[int, ...]
 
     def operations(self, slots: Iterable[int]) -> Order:
-        """The operations in these slots."""
+        """Return the operations in these slots."""
         return tuple(self.slot_of_operation.index(slot) for slot in slots)
 
 
@@ -56,10 +56,10 @@ def anonymise(
     form: RecordForm = PLAIN_FORM,
     texts: StepTexts = NO_TEXTS,
 ) -> Anonymised:
-    """Draw fresh pointers for the operations and express the relation graph in them, in the given form.
+    """Draw fresh pointers for the operations, and express the relation graph in them, in the given form.
 
-    The record's identity is a digest that cannot be traced back without the audit view. Where the form has another
-    view than relations, ``texts`` are what is shown of the operations.
+    The record's identity is a digest that cannot be traced back without the audit view. In views other than
+    ``relations``, ``texts`` are shown for the operations.
     """
     episode = certified.episode
     content = episode.content_hash()
@@ -83,12 +83,12 @@ def anonymise(
 def supervise(
     certified: CertifiedEpisode, anonymised: Anonymised, *, listed: bool = True
 ) -> SupervisedRecord | PosetRecord:
-    """The record with what is certified about the orders of its slots.
+    """Return the record with the certified knowledge about the orders of its slots.
 
-    Of more than ``vcrt.limits.MAX_ENUMERATED`` operations, and unless ``listed`` of fewer too (where a dataset has
-    episodes of several lengths), that is the certified partial order. Of fewer, it is the
-    orbit and the commuting histories: a history pair is the prefix that ends in ``a b`` and the one that ends in
-    ``b a``, for each diamond whose prefixes begin an order of the orbit and leave a choice.
+    For more than ``vcrt.limits.MAX_ENUMERATED`` operations, or unless ``listed`` (where a dataset has episodes of
+    several lengths), this is the certified partial order. Otherwise it is the orbit and the commuting histories: each
+    diamond whose prefixes begin an order of the orbit and leave a choice gives a history pair, the prefix that ends in
+    ``a b`` and the one that ends in ``b a``.
     """
     slots = anonymised.slot_of_operation
     if len(slots) > MAX_ENUMERATED or not listed:
@@ -112,7 +112,7 @@ def supervise(
 
 
 def draw_pointers(draw: Draws, number: int, pool: int) -> tuple[Order, Order]:
-    """Pointers of the pool for so many operations, ascending, and the slot of each operation."""
+    """Draw pointers of the pool for ``number`` operations, ascending, and the slot of each operation."""
     drawn = permuted(draw, pool)[:number]
     pointers = tuple(sorted(drawn))
     return pointers, tuple(map(pointers.index, drawn))
@@ -121,7 +121,7 @@ def draw_pointers(draw: Draws, number: int, pool: int) -> tuple[Order, Order]:
 def in_slots(
     relations: Iterable[OperationRelation], slots: Sequence[int]
 ) -> tuple[PointerRelation, ...]:
-    """Relations between operations as relations between their slots, sorted."""
+    """Return relations between operations as relations between their slots, sorted."""
     found = []
     for relation in relations:
         first, second = slots[relation.first], slots[relation.second]
@@ -138,9 +138,9 @@ def _through(order: Order, slots: tuple[int, ...]) -> Order:
 def step_texts(
     environment: Environment, episodes: Sequence[Episode], view: View, seed: int
 ) -> list[StepTexts]:
-    """What the policy is shown of the steps of each episode, beside their pointers.
+    """Return the texts that the policy sees of each episode's steps, beside their pointers.
 
-    Raises :class:`MalformedInputError` for a step without a footprint where footprints are to be shown.
+    Raise :class:`MalformedInputError` for a step without a footprint in the view ``footprints``.
     """
     if view == "relations":
         return [NO_TEXTS for _ in episodes]
@@ -156,7 +156,7 @@ def step_texts(
 
 
 def _footprints(environment: Environment, episode: Episode, seed: int) -> tuple[str, ...]:
-    """What each operation reads and writes, by anonymous numbers of resources."""
+    """Return what each operation reads and writes, by anonymous numbers of resources."""
     footprints = []
     for operation in episode.operations:
         footprint = environment.footprint(episode, operation)

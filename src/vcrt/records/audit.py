@@ -1,10 +1,10 @@
 """Make and read rows of the sealed audit view: everything that was executed, as rows of JSON columns.
 
 A row holds an episode in its native form, the versions that judged it, every replay, every certificate, the relation
-graph and the orbit, and the link to its policy record. It is what a certificate can be checked from, and what no
-policy ever sees. Of an episode of too many operations for a replay of every order, ``replays`` is the tree of what was
-replayed, ``certificates`` says for each pair in how many contexts it was compared, with examples, and ``orbit`` has the
-certified order's pairs and the number of legal orders.
+graph and the orbit, and the link to its policy record. Certificates are checked from it; no policy ever sees it. If an
+episode has too many operations for a replay of every order, ``replays`` is the tree of replays, ``certificates`` gives
+for each pair the number of contexts in which it was compared, with examples, and ``orbit`` holds the certified order's
+pairs and the number of legal orders.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class OperationForm(Strict):
 
 
 class ProvenanceForm(Strict):
-    """Where an episode is from."""
+    """The origin of an episode."""
 
     source: str
     generator: str
@@ -64,7 +64,7 @@ class EpisodeForm(Strict):
 
 
 class VersionsForm(Strict):
-    """What judged an episode."""
+    """The versions that judged an episode."""
 
     environment: str
     adapter: str
@@ -79,11 +79,11 @@ class ReplayForm(Strict):
     order: list[int]
     state_hashes: Annotated[list[Digest], Field(min_length=1)]
     rejection: str | None
-    #: Left out where no step has one.
+    #: Left out if no step has one.
     outputs: list[str | None] = Field(default_factory=list)
 
 
-#: ``[checker, checked, agreed]``; JSON has lists alone.
+#: ``[checker, checked, agreed]``, written as a JSON list.
 CrossCheckForm: TypeAlias = Annotated[tuple[str, Count, Count], StrictOf(strict=False)]
 
 
@@ -110,7 +110,7 @@ AUDIT_COLUMNS = (
 
 
 def audit_row(certified: CertifiedEpisode, anonymised: Anonymised) -> dict[str, str]:
-    """One row of the audit view."""
+    """Return one row of the audit view."""
     documents: dict[str, Json] = {
         "slot_of_operation": list(anonymised.slot_of_operation),
         **certified_documents(certified),
@@ -126,13 +126,13 @@ def audit_row(certified: CertifiedEpisode, anonymised: Anonymised) -> dict[str, 
 
 
 def certified_documents(certified: CertifiedEpisode) -> dict[str, Json]:
-    """What was executed and what it certifies, by the name of its audit column; it says nothing of policy records."""
+    """Return the executed replays and what they certify, by audit column, without the link to the policy record."""
     context: dict[str, Json] = {
         "episode": certified.episode.content_hash(),
         "provenance": asdict(certified.episode.provenance),
         "versions": json_digest(certified.versions.to_json()),
     }
-    # Each certificate says what its verdict rests on; episode and versions stand in full beside it.
+    # Each certificate names the evidence of its verdict by digest; the row holds episode and versions in full.
     certificates: Json = [
         {**certificate.to_json(), **context} for certificate in certified.certificates
     ]
@@ -159,9 +159,9 @@ def certified_documents(certified: CertifiedEpisode) -> dict[str, Json]:
 
 
 def certified_from_row(row: Mapping[str, str], preset: Preset) -> CertifiedEpisode:
-    """Certify a row's replays again; raises :class:`DatasetError` if they give no certified episode.
+    """Certify a row's replays again; raise :class:`DatasetError` if they give no certified episode.
 
-    Certificates, relations and orbit are derived, never taken from the row's text.
+    Derive certificates, relations and orbit from the replays, never from the row's text.
     """
     name = f"episode {row['episode_id'][:200]}"
     episode = episode_of_json(row["episode"], name)
@@ -183,10 +183,10 @@ def certified_from_row(row: Mapping[str, str], preset: Preset) -> CertifiedEpiso
 
 
 def evidence_of(episode: Episode, value: Any) -> EpisodeReplays:
-    """The replays that an episode of so many operations has, from JSON of their form.
+    """Read the replays of an episode from JSON.
 
-    Raises :class:`MalformedInputError`, with the field as its place, if they are not those of every order or, of a long
-    episode, not a tree of its own.
+    Raise :class:`MalformedInputError`, naming the field, if they are not the replays of every order or, for a long
+    episode, not a tree for its number of operations.
     """
     num_operations = episode.num_operations
     if isinstance(value, Mapping) != (num_operations > MAX_EXHAUSTIVE):
@@ -235,7 +235,7 @@ def evidence_of(episode: Episode, value: Any) -> EpisodeReplays:
 
 
 def episode_of_json(text: str, where: str) -> Episode:
-    """The episode in an audit row's text; raises :class:`DatasetError` if it does not have the form of one."""
+    """Return the episode in an audit row's text; raise :class:`DatasetError` if it is malformed."""
     with _in_due_form(where):
         episode = episode_from_json(_of(_EPISODE, text))
         episode.content_hash()
@@ -249,7 +249,7 @@ def _of(form: TypeAdapter[Any], text: str) -> Any:
 
 @contextmanager
 def _in_due_form(where: str) -> Iterator[None]:
-    """Whatever is wrong with a row's JSON is one named error."""
+    """Turn every fault in a row's JSON into one named error."""
     try:
         yield
     except (ValueError, RecursionError) as error:

@@ -1,8 +1,8 @@
-"""Write and read a certificate by itself: a JSON document with an episode, what its verifier said and certifies.
+"""Write and read a single certificate: a JSON document with an episode, its verifier's answers and what they certify.
 
-A document comes from anywhere, so reading one trusts nothing: size, depth, types and digest are checked, and everything
-that follows from the replays is derived again and must be equal. Not covered: whether a verifier gives these replays
-(see :mod:`vcrt.datasets.examination`), and where the episode came from, which no replay can tell.
+A document may come from anywhere, so reading one trusts nothing: it checks size, depth, types and digest, derives
+everything that follows from the replays again, and requires equality. It does not check whether a verifier gives these
+replays (see :mod:`vcrt.datasets.examination`); no replay can tell where the episode came from.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from vcrt.replay.evidence import (
 )
 
 FORMAT = "vcrt-certificate/1"
-#: Of an episode of too many operations for a replay of every order.
+#: The format for an episode of too many operations for a replay of every order.
 LONG_FORMAT = "vcrt-long-certificate/1"
 EXCLUSION_FORMAT = "vcrt-exclusion/1"
 _REMEDY = "get the original again, or make a new one with `vcrt show EPISODE --json`"
 
 
 class _AnyDocument(Strict):
-    """The types of what a document takes from elsewhere; what follows from it is compared, field by field.
+    """The types of a document's given fields; the fields that follow from them are compared one by one.
 
-    Without ``num_operations``, any number was asked for.
+    ``num_operations`` is None if any number was allowed.
     """
 
     format: str
@@ -60,7 +60,7 @@ class _AnyDocument(Strict):
 
 
 class _Document(_AnyDocument):
-    """Of an episode of which every order was replayed."""
+    """A document of an episode of which every order was replayed."""
 
     num_operations: Annotated[int, Field(ge=2, le=MAX_EXHAUSTIVE)] | None
     replays: Annotated[list[ReplayForm], FailFast()]
@@ -69,7 +69,7 @@ class _Document(_AnyDocument):
 
 
 class _LongDocument(_AnyDocument):
-    """Of a long episode; the tree of its replays has a reader of its own."""
+    """A document of a long episode; the tree of its replays has a reader of its own."""
 
     num_operations: Annotated[int, Field(gt=MAX_EXHAUSTIVE, le=MAX_OPERATIONS)] | None
     replays: dict[str, Any]
@@ -79,7 +79,7 @@ class _LongDocument(_AnyDocument):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SealedCertificate:
-    """A document that was read: the certified episode, what it had to look like, and the document's digest."""
+    """A document that was read: the certified episode, the preset that it meets, and the document's digest."""
 
     certified: CertifiedEpisode
     preset: Preset
@@ -87,7 +87,7 @@ class SealedCertificate:
 
 
 def certificate_document(certified: CertifiedEpisode, preset: Preset) -> dict[str, Json]:
-    """The document of a certified episode; ``sha256`` is that of the canonical JSON of all its other fields."""
+    """Return the document of a certified episode; ``sha256`` is of the canonical JSON of all other fields."""
     return _sealed(
         {
             "format": format_of(certified.episode.num_operations),
@@ -98,14 +98,14 @@ def certificate_document(certified: CertifiedEpisode, preset: Preset) -> dict[st
 
 
 def format_of(num_operations: int) -> str:
-    """The format of a certificate's document, by its episode's number of operations."""
+    """Return the format of a certificate's document, by its episode's number of operations."""
     return LONG_FORMAT if num_operations > MAX_EXHAUSTIVE else FORMAT
 
 
 def exclusion_document(
     exclusion: Exclusion, evidence: Evidence, versions: Versions, preset: Preset
 ) -> dict[str, Json]:
-    """What was replayed of an episode that was left out, and why it was; it is no certificate."""
+    """Return the replays of an excluded episode and the reason for its exclusion; this is no certificate."""
     why: dict[str, Json] = {"kind": exclusion.kind, "detail": exclusion.detail}
     return _sealed(
         {
@@ -119,20 +119,20 @@ def exclusion_document(
 
 
 def document_text(document: Mapping[str, Json]) -> str:
-    """Indented JSON in ASCII, the same for the same content; white space does not enter the digest."""
+    """Return indented JSON in ASCII, equal for equal content; white space does not enter the digest."""
     return json.dumps(document, indent=2, sort_keys=True)
 
 
 def read_certificate(path: Path) -> SealedCertificate:
-    """Read a document and derive again what it certifies; raises :class:`DatasetError` naming the field that is wrong.
+    """Read a document and derive what it certifies; raise :class:`DatasetError` naming a field that is wrong.
 
-    Every replay is taken as it stands: the verifier is not asked.
+    It accepts every replay as it stands, without asking the verifier.
     """
     return certificate_of(_read_json(path), path)
 
 
 def certificate_of(value: dict[str, Any], path: Path) -> SealedCertificate:
-    """What :func:`read_certificate` makes of the JSON ``value``; errors call its place ``path``."""
+    """Check the JSON ``value`` as :func:`read_certificate` does; errors name its place as ``path``."""
     _require_form(value, path)
     found = str(value["sha256"])
     expected = json_digest({name: part for name, part in value.items() if name != "sha256"})
@@ -180,12 +180,12 @@ def certificate_of(value: dict[str, Any], path: Path) -> SealedCertificate:
 
 
 def in_words(context: Iterable[int]) -> str:
-    """``nothing``, ``0`` or ``0 2``: the steps that ran before, in their order."""
+    """Return the steps that ran before, in order, as ``nothing``, ``0`` or ``0 2``."""
     return " ".join(map(str, context)) or "nothing"
 
 
 def _which(difference: Difference, derived: Mapping[str, Any]) -> str:
-    """Which pair and context a certificate is about, in words."""
+    """Return the pair and context of a certificate, in words."""
     match difference.field:
         case ("certificates", int(index), *_) if index < len(derived["certificates"]):
             certificate = derived["certificates"][index]
@@ -267,14 +267,14 @@ class Difference:
 def first_difference(
     found: Json, expected: Json, field: tuple[str | int, ...] = ()
 ) -> Difference | None:
-    """The first field, in the order of ``expected``, in which two JSON values differ; None if they are equal."""
+    """Return the first field, in the order of ``expected``, in which two JSON values differ; None if they are equal."""
     ours, theirs = children(found), children(expected)
     if (
         ours is None
         or theirs is None
         or isinstance(found, Mapping) != isinstance(expected, Mapping)
     ):
-        # By their bytes: in Python, True and 1.0 are equal to 1.
+        # Compare bytes: in Python, True and 1.0 equal 1.
         if canonical_json(found) == canonical_json(expected):
             return None
         return Difference(field, short(found), short(expected))
@@ -291,13 +291,13 @@ def first_difference(
 
 
 def short(value: Json) -> str:
-    """A value as canonical JSON, cut where it gets long."""
+    """Return a value as canonical JSON, cut to 160 characters."""
     text = canonical_json(value).decode()
     return text if len(text) <= 160 else f"{text[:160]}..."
 
 
 def children(value: Json) -> dict[str | int, Json] | None:
-    """The values that a list or an object holds, by place or name; None for any other value."""
+    """Return the values in a list or an object, by place or name; None for any other value."""
     if not isinstance(value, (Mapping, list, tuple)):
         return None
     items: Iterable[tuple[str | int, Json]]

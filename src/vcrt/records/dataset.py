@@ -1,13 +1,13 @@
-"""Open frozen datasets and read their items: directories of files with a manifest that commits to all.
+"""Open frozen datasets and read their items. A dataset is a directory with a manifest that commits to all its files.
 
     manifest.json               what was certified, counts, versions, conformance, digests, the root hash
     audit/ENVIRONMENT.jsonl.gz  the sealed audit view, one file for each environment
-    policy/ENVIRONMENT.jsonl.gz the anonymous policy view; what is in its records names no environment
-    leaves.jsonl, seal.json     what certificates can be checked from one by one (see :mod:`vcrt.records.sealing.seal`)
+    policy/ENVIRONMENT.jsonl.gz the anonymous policy view; its records name no environment
+    leaves.jsonl, seal.json     for checks of single certificates (see :mod:`vcrt.records.sealing.seal`)
     agreement.json              written by `vcrt verify`: every replay was repeated and agreed
 
-The root hash commits to the content (configuration, counts, versions, every row), not to the bytes of the files, so
-that it is the same for every version of the file format. The files' own SHA-256 stand beside it.
+The root hash commits to the content (configuration, counts, versions, every row) and not to the bytes of the files, so
+every version of the file format has the same one. The manifest also holds the files' SHA-256.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Dataset:
 
     path: Path
     manifest: Manifest
-    #: The environments whose files stay closed: whoever asks for them is refused.
+    #: The environments whose files stay closed; a request for them is refused.
     closed: frozenset[str] = frozenset()
 
     @property
@@ -68,7 +68,7 @@ class Dataset:
 
 
 def policy_row(record: PolicyRecord) -> dict[str, str]:
-    """One row of the policy view."""
+    """Return one row of the policy view."""
     return {
         "record_id": record.record_id,
         "record": canonical_json(record.to_json()).decode(),
@@ -76,15 +76,15 @@ def policy_row(record: PolicyRecord) -> dict[str, str]:
 
 
 def rows_digest(rows: Iterable[dict[str, str]]) -> str:
-    """SHA-256 of the digests of all rows in their order."""
+    """Return the SHA-256 of the digests of all rows, in their order."""
     return json_digest([json_digest(row) for row in rows])
 
 
 def open_dataset(path: str | Path, *, without: Collection[str] = ()) -> Dataset:
-    """Open a dataset and check every file against the manifest; those of ``without`` (environments) stay unopened.
+    """Open a dataset and check every file against the manifest, except those of the environments ``without``.
 
-    Raises :class:`DatasetError` naming the file that is missing, altered or unexpected. Whether its replays agree is
-    another question: see :func:`require_agreement`.
+    Raise :class:`DatasetError` naming a file that is missing, altered or unexpected. :func:`require_agreement` checks
+    whether the replays agree.
     """
     path = Path(path)
     manifest_path = path / MANIFEST
@@ -114,7 +114,7 @@ def _damaged(path: Path, damage: Damage, against: str = "") -> DatasetError:
 
 
 def not_a_dataset(path: Path) -> DatasetError:
-    """The error for a place where there is no dataset."""
+    """Return the error about a place without a dataset."""
     found = "a file, not a directory" if path.exists() else "no such directory"
     return DatasetError(
         "not a frozen dataset",
@@ -126,7 +126,7 @@ def not_a_dataset(path: Path) -> DatasetError:
 
 
 def require_agreement(dataset: Dataset) -> Agreement:
-    """The dataset's agreement record; raises :class:`DatasetError` unless all replays of this very dataset agreed."""
+    """Return the agreement record; raise :class:`DatasetError` unless all replays of this dataset agreed."""
     path = dataset.path / AGREEMENT
     remedy = f"run `vcrt verify {dataset.path}` first"
     if not path.is_file():
@@ -159,17 +159,17 @@ def _agreed(agreement: Agreement) -> str:
 
 
 def write_agreement(dataset: Dataset, agreement: Agreement) -> None:
-    """Put the agreement record beside the manifest."""
+    """Write the agreement record beside the manifest."""
     write_file(dataset.path / AGREEMENT, model_bytes(agreement))
 
 
 def read_audit(dataset: Dataset, environment: str) -> list[dict[str, str]]:
-    """The audit rows of one environment; raises :class:`DatasetError` if they are not the rows that were frozen."""
+    """Return the audit rows of one environment; raise :class:`DatasetError` if they are not the frozen rows."""
     return _read_sealed(dataset, environment, audit_name(environment), AUDIT_COLUMNS)
 
 
 def read_policy_records(dataset: Dataset, environment: str) -> dict[str, PolicyRecord]:
-    """The policy records of one environment by identity."""
+    """Return the policy records of one environment by identity; raise as :func:`read_audit` does."""
     rows = _read_sealed(dataset, environment, policy_name(environment), POLICY_COLUMNS)
     where = str(dataset.path / policy_name(environment))
     return {row["record_id"]: record_of_json(row["record"], where) for row in rows}
@@ -194,10 +194,10 @@ def _read_sealed(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unreplayed:
-    """What a native verdict on an order needs where not all orders follow from what was replayed.
+    """What a native verdict on an order needs if the replays do not decide all orders.
 
-    ``slot_of_operation`` leads from the record's slots back to the episode's operations; an order is legal if it comes
-    to the reference order's ``outcome``, under these ``versions``.
+    ``slot_of_operation`` maps the episode's operations to the record's slots; an order is legal if it leads to the
+    reference order's ``outcome``, under these ``versions``.
     """
 
     episode: Episode
@@ -206,15 +206,15 @@ class Unreplayed:
     versions: Versions
 
     def sequence(self, order: Sequence[int]) -> tuple[int, ...]:
-        """The episode's operations in an order of slots."""
+        """Return the episode's operations in an order of slots."""
         return tuple(self.slot_of_operation.index(slot) for slot in order)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Item:
-    """A supervised record and what the protocol (never the policy) knows of it.
+    """A supervised record, and what the protocol (never the policy) knows about it.
 
-    ``unreplayed`` is there if the evidence is a sample: the certified partial order then is no verdict on an order.
+    ``unreplayed`` is set if the evidence is a sample: then the certified partial order is no verdict on an order.
     """
 
     supervised: SupervisedRecord | PosetRecord
@@ -233,7 +233,7 @@ class Item:
 
     @property
     def listed(self) -> SupervisedRecord:
-        """The supervision by listed orders; raises :class:`TooLargeError` if there are too many operations for that."""
+        """The supervision by listed orders; raises :class:`TooLargeError` for too many operations."""
         if isinstance(self.supervised, SupervisedRecord):
             return self.supervised
         if self.supervised.num_operations <= MAX_ENUMERATED:
@@ -250,12 +250,11 @@ class Item:
 def load_items(
     dataset: Dataset, environment: str, *, only: Collection[str] | None = None
 ) -> list[Item]:
-    """The supervised records of one environment, in the dataset's order. Opens no other environment's files.
+    """Load the supervised records of one environment, in the dataset's order; open no other environment's files.
 
-    Of more than ``vcrt.limits.MAX_ENUMERATED`` operations, and where the dataset has any number of them, they are
-    :class:`vcrt.records.supervision.PosetRecord`.
-    Relations and orbits are derived again from the sealed replays, never taken as text. With ``only``, those of the
-    episodes of these names alone.
+    Records of more than ``vcrt.limits.MAX_ENUMERATED`` operations, and all records of a dataset with any number of
+    them, are :class:`vcrt.records.supervision.PosetRecord`. Relations and orbits are derived from the sealed replays,
+    never taken as text. ``only`` selects episodes by name.
     """
     records = read_policy_records(dataset, environment)
     preset = dataset.manifest.preset
@@ -267,7 +266,7 @@ def load_items(
         anonymised = anonymise(certified, dataset.manifest.seed, dataset.manifest.record_form)
         found = records.get(anonymised.record.record_id)
         if found is not None and found.steps:
-            # What the environment says of its steps is no evidence: `vcrt verify` asks it again.
+            # The environment's texts are no evidence: `vcrt verify` asks for them again.
             record = replace(anonymised.record, task=found.task, steps=found.steps)
             anonymised = replace(anonymised, record=record)
         if found != anonymised.record or bool(found.steps) != dataset.manifest.record_form.is_text:

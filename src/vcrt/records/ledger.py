@@ -1,9 +1,8 @@
 """Keep the ledger of an experiment: an append-only SQLite table whose rows are chained by hash.
 
-It records the plan, each finished run, the opening of the held-out fold and the scores, in the order in which they
-happened, and where training or scoring went on with other code than was planned. A row that is changed, reordered or
-removed from among others breaks the chain. Rows removed from the end do not: what shows those is the file that the last
-of them recorded (a checkpoint, the scores).
+It records, in the order of events, the plan, each finished run, the opening of the held-out fold, the scores, and where
+training or scoring continued with other code than planned. A changed, reordered or removed row breaks the chain, unless
+it is removed from the end. The file that the last rows recorded (a checkpoint, the scores) shows such a removal.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ CREATE TABLE IF NOT EXISTS entries (
     position INTEGER PRIMARY KEY, kind TEXT NOT NULL, body TEXT NOT NULL, hash TEXT NOT NULL)
 """
 
-#: How to mend what the system refuses; all else is damage.
+#: The remedies where the system refuses access; any other error is damage.
 _REFUSALS = {
     sqlite3.SQLITE_FULL: "free some space on its disk",
     sqlite3.SQLITE_IOERR: "look for room on its disk, and for errors of it",
@@ -58,7 +57,7 @@ class Ledger:
         self.path = path
 
     def append(self, kind: EntryKind, body: dict[str, Json]) -> Entry:
-        """Add a row; durable when this returns."""
+        """Add a row; it is durable when this returns."""
         with self._connection() as connection:
             connection.execute("BEGIN IMMEDIATE")
             entries = self._read(connection)
@@ -72,7 +71,7 @@ class Ledger:
         return entry
 
     def entries(self, kind: EntryKind | None = None) -> list[Entry]:
-        """All rows, or those of one kind; raises :class:`RunError` if the chain is broken."""
+        """Return all rows, or those of one kind; raise :class:`RunError` if the chain is broken."""
         if not self.path.is_file():
             return []
         with self._connection() as connection:
@@ -85,17 +84,17 @@ class Ledger:
             with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
                 connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_ROW)
                 self._require_plain(connection)
-                # One file between two calls: a write-ahead log may stay behind where its last merge fails.
+                # Keep one file between calls: a write-ahead log may remain if its last merge fails.
                 connection.execute("PRAGMA journal_mode=DELETE")
                 connection.execute("PRAGMA synchronous=EXTRA")
                 connection.execute(_TABLE)
                 yield connection
-        # A text in the file that is no UTF-8 is Python's error or SQLite's, depending on where it stands.
+        # For a text that is no UTF-8, Python or SQLite raises, depending on its place.
         except (sqlite3.Error, UnicodeError, MemoryError) as error:
             raise _unusable(self.path, error) from error
 
     def _require_plain(self, connection: sqlite3.Connection) -> None:
-        """A database may bring code: a view in place of the table, or triggers. A ledger has one table and no more."""
+        """Raise :class:`RunError` unless the database has the one table alone: a view or trigger may bring code."""
         found = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
         table = ("table", "entries", "".join(_TABLE.replace("IF NOT EXISTS ", "").split()))
         objects = [(kind, name, "".join(str(sql).split())) for kind, name, sql in found]
@@ -133,8 +132,8 @@ class Ledger:
 
 
 def _unusable(path: Path, error: Exception) -> RunError:
-    """The system refuses to read or write the ledger, which then is as it was; or the ledger is damaged."""
-    # The low byte of an extended code.
+    """Return the error about a ledger that the system does not let us read or write, or that is damaged."""
+    # The low byte of an extended code is the primary code.
     refused = _REFUSALS.get((getattr(error, "sqlite_errorcode", None) or 0) & 0xFF)
     damaged = "restore it, or make a new experiment with `vcrt plan`"
     return RunError(
@@ -146,7 +145,7 @@ def _unusable(path: Path, error: Exception) -> RunError:
 
 
 def untrusted(what: str, *, where: str, found: str, expected: str) -> RunError:
-    """The error for a ledger that says what no run of vcrt writes."""
+    """Return the error about a ledger with content that vcrt does not write."""
     return RunError(
         what,
         where=where,
@@ -157,12 +156,12 @@ def untrusted(what: str, *, where: str, found: str, expected: str) -> RunError:
 
 
 def openings_path(dataset: Path) -> Path:
-    """Where the ledger of a dataset's openings is: beside the dataset itself, whatever links lead to it."""
+    """Return the path of the ledger of a dataset's openings: beside the dataset itself, with links resolved."""
     return _beside(dataset.resolve())
 
 
 def recorded_openings(dataset: Path) -> list[Entry]:
-    """Every opening beside a dataset; where it was moved and a link put in its place, those beside the link too."""
+    """Return every opening beside a dataset; also those beside a link that replaced a moved dataset."""
     places = dict.fromkeys((_beside(dataset.absolute()), openings_path(dataset)))
     return [entry for place in places for entry in Ledger(place).entries("opening")]
 
@@ -172,7 +171,7 @@ def _beside(dataset: Path) -> Path:
 
 
 def field_of(entry: Entry, name: str, kind: type[_Kind], where: Path) -> _Kind:
-    """A field of a row; raises :class:`RunError` if the row has none of that type, whatever its hash says."""
+    """Return a field of a row; raise :class:`RunError` if it is missing or of another type."""
     value = entry.body.get(name)
     if not isinstance(value, kind):
         raise untrusted(

@@ -1,6 +1,6 @@
 """Define, hash and read the manifest and the agreement record of a frozen dataset, and compare its folder with them.
 
-Not covered: what is in the files that a manifest commits to (see :mod:`vcrt.records.dataset`).
+:mod:`vcrt.records.dataset` reads the files that a manifest commits to.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from vcrt.records.record_form import PLAIN_FORM, RecordForm
 from vcrt.records.rows import SUFFIX
 
 FORMAT = "vcrt-dataset/3"
-#: The format whose rows lay in Parquet. The root hash still calls format and files as it did: it is of what is in them.
+#: The format with Parquet rows. The root hash keeps its format and file names, since it covers the content alone.
 _PARQUET_FORMAT, _PARQUET = "vcrt-dataset/2", ".parquet"
 MANIFEST, AGREEMENT = "manifest.json", "agreement.json"
-#: What follows from the manifest and the rows: their leaves, and the sealed statement about all of it.
+#: Files that follow from the manifest and the rows: their leaves, and the sealed statement about everything.
 LEAVES, SEAL = "leaves.jsonl", "seal.json"
-#: The files of every dataset beside its rows.
+#: The files of every dataset besides its rows.
 OWN_FILES = (MANIFEST, LEAVES, SEAL, AGREEMENT)
-#: The largest of each that is read, in bytes: many times what a dataset of 75,000 episodes has. A leaf has about 300
-#: bytes; the others grow with the schemas alone, and the seal holds the manifest twice, in base64.
+#: The most bytes of each that are read: many times those of a dataset of 75,000 episodes. A leaf has about 300 bytes;
+#: the others grow with the schemas alone, and the seal holds the manifest twice, in base64.
 MAX_BYTES = {MANIFEST: 4 * 2**20, LEAVES: 128 * 2**20, SEAL: 16 * 2**20, AGREEMENT: 2**20}
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -39,22 +39,22 @@ REMEDY = "restore the original, or make the dataset again with `vcrt certify`"
 
 
 def audit_name(environment: str) -> str:
-    """The path of an environment's audit file within a dataset."""
+    """Return the path of an environment's audit file within a dataset."""
     return f"audit/{environment}{SUFFIX}"
 
 
 def policy_name(environment: str) -> str:
-    """The path of an environment's policy file within a dataset."""
+    """Return the path of an environment's policy file within a dataset."""
     return f"policy/{environment}{SUFFIX}"
 
 
 class EvidenceCounts(ClosedModel):
-    """What was replayed of episodes of too many operations for a replay of every order.
+    """The replays of episodes with too many operations for a replay of every order.
 
-    ``sequences`` were replayed. In ``complete`` of the episodes that was every reachable context. ``replayed`` and
-    ``contexts`` add up, over all pairs of steps, in how many of the contexts that legal orders reach they were
-    compared, and how many there are; None if those are not counted. ``classes`` are those of orders of which one
-    representative was replayed as a whole, where contexts were sampled.
+    ``sequences`` were replayed. In ``complete`` of the episodes, these cover every reachable context. Over all pairs of
+    steps, ``contexts`` counts the contexts that legal orders reach, and ``replayed`` those in which the pair was
+    compared; ``contexts`` is None if they are not counted. Where contexts were sampled, ``classes`` counts the classes
+    of orders with one representative replayed as a whole.
     """
 
     sequences: int
@@ -65,9 +65,9 @@ class EvidenceCounts(ClosedModel):
 
 
 def legal_share(counts: Iterable[tuple[int | None, int]]) -> float | None:
-    """The share of legal orders among all, of pairs of both numbers: the pass rate of a random order.
+    """Return the share of legal orders among all, from pairs of both numbers: the pass rate of a random order.
 
-    None if one of them was not counted, or if there is no order.
+    Return None if a number of legal orders is unknown, or if there is no order.
     """
     known = list(counts)
     orders = sum(total for _, total in known)
@@ -78,8 +78,8 @@ def legal_share(counts: Iterable[tuple[int | None, int]]) -> float | None:
 class LengthCounts(ClosedModel):
     """The episodes of one number of operations, where a dataset has several.
 
-    ``legal_orders`` adds them up, None if they are not counted; of ``all_legal`` episodes every order is legal: they
-    have no anti-diamond.
+    ``legal_orders`` is their total, None if they are not counted; ``all_legal`` counts the episodes without an
+    anti-diamond, in which every order is legal.
     """
 
     episodes: int
@@ -88,10 +88,10 @@ class LengthCounts(ClosedModel):
 
 
 class SchemaCounts(ClosedModel):
-    """How one schema's candidates fared. ``orders`` is how many orders the episodes have.
+    """The results of one schema's candidates. ``orders`` is the number of orders of its episodes.
 
-    All of them were replayed, unless there is ``evidence``, which says what was; ``legal_orders`` are then those that
-    keep every certified relation, and None if they are not counted.
+    All of them were replayed, unless there is ``evidence``, which counts the replays. Then ``legal_orders`` are the
+    orders that keep every certified relation, None if they are not counted.
     """
 
     left_out = ("evidence", "lengths")
@@ -108,12 +108,12 @@ class SchemaCounts(ClosedModel):
 
     @property
     def replays(self) -> int:
-        """How many sequences (of episodes with few operations: orders) were replayed."""
+        """The number of replayed sequences (orders, for episodes with few operations)."""
         return self.orders if self.evidence is None else self.evidence.sequences
 
 
 class CheckCounts(ClosedModel):
-    """What a second opinion compared, over all candidates, those that were left out included."""
+    """The comparisons of a second opinion, over all candidates, excluded ones too."""
 
     episodes: int
     disagreeing_episodes: int
@@ -161,27 +161,27 @@ class Manifest(ClosedModel):
 
     @property
     def preset(self) -> Preset:
-        """What the dataset's episodes look like."""
+        """The preset that the dataset's episodes meet."""
         return Preset(
             num_operations=self.num_operations, orbit_size=self.orbit_size, sampled=self.sampled
         )
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """The numbers of operations that its episodes have, ascending."""
+        """The numbers of operations of its episodes, ascending."""
         if self.num_operations is not None:
             return (self.num_operations,)
         schemas = [some for by_schema in self.counts.values() for some in by_schema.values()]
         return tuple(sorted({int(n) for schema in schemas for n in schema.lengths or ()}))
 
     def num_all_legal(self, environments: Sequence[str]) -> tuple[int, int]:
-        """Of how many episodes of these environments every order is legal, and how many episodes they have."""
+        """Return in how many episodes of these environments every order is legal, and the number of episodes."""
         schemas = [some for name in environments for some in self.counts[name].values()]
         lengths = [some for schema in schemas for some in (schema.lengths or {}).values()]
         return sum(some.all_legal for some in lengths), sum(s.episodes for s in schemas)
 
     def computed_root_hash(self) -> str:
-        """The root hash of everything in the manifest but the files' own names, sizes and digests."""
+        """Return the root hash of everything in the manifest except the files' own names, sizes and digests."""
         value = self.model_dump(exclude={"root_hash", "files"})
         value["format"] = value["format"].replace(FORMAT, _PARQUET_FORMAT)
         value["content"] = {
@@ -191,7 +191,7 @@ class Manifest(ClosedModel):
 
 
 class GuardsOf(ClosedModel):
-    """What stood behind an environment's answers (see :class:`vcrt.environments.contract.Guards`)."""
+    """The guards behind an environment's answers (see :class:`vcrt.environments.contract.Guards`)."""
 
     in_force: dict[str, str]
     absent: dict[str, str]
@@ -199,18 +199,18 @@ class GuardsOf(ClosedModel):
 
 
 class Agreement(ClosedModel):
-    """The outcome of replaying a whole dataset again in fresh processes, and what guarded that, by environment."""
+    """The outcome of replaying a whole dataset again in fresh processes, and its guards, by environment."""
 
     root_hash: str
     replays: int
     agreed: int
     episodes: int
     guards: dict[str, GuardsOf] = Field(default_factory=dict)
-    #: SHA-256 of ``guards``, which say what was in force on a machine and so follow from nothing else here.
+    #: SHA-256 of ``guards``, which were in force on one machine and follow from no other field.
     guards_digest: str
 
     def guarded(self, guards: dict[str, GuardsOf]) -> Agreement:
-        """The same outcome, reached behind these guards."""
+        """Return the same outcome behind these guards."""
         return self.model_copy(update={"guards": guards, "guards_digest": _digest_of(guards)})
 
 
@@ -219,7 +219,7 @@ def _digest_of(guards: dict[str, GuardsOf]) -> str:
 
 
 def full_agreement(manifest: Manifest) -> Agreement:
-    """What the agreement record of this very dataset says if every replay agreed, but for its guards."""
+    """Return the agreement record of this dataset if every replay agreed, without guards."""
     counts = [some for schemas in manifest.counts.values() for some in schemas.values()]
     total = sum(some.replays for some in counts)
     return Agreement(
@@ -232,7 +232,7 @@ def full_agreement(manifest: Manifest) -> Agreement:
 
 
 def changed_since(where: Path, found: str, expected: str) -> DatasetError:
-    """The error of what is no longer as it was frozen, by the SHA-256 of both, to be raised."""
+    """Return the error about something that changed after it was frozen, by the SHA-256 of both."""
     return DatasetError(
         "the dataset was changed after it was frozen",
         where=str(where),
@@ -243,15 +243,15 @@ def changed_since(where: Path, found: str, expected: str) -> DatasetError:
 
 
 def manifest_from_bytes(data: bytes, where: Path) -> Manifest:
-    """Read a manifest; raises :class:`DatasetError` for one that contradicts itself or has another format.
+    """Read a manifest; raise :class:`DatasetError` if it contradicts itself or has another format.
 
-    It must have the root hash of its own content, and name two files for each environment: never a place elsewhere.
+    It must have the root hash of its own content, and name exactly two files for each environment, in their places.
     """
     manifest = model_from_bytes(Manifest, data, where)
     require_format(manifest, where)
     try:
         root_hash = manifest.computed_root_hash()
-    # A number that is not finite is written and read, but has no hash.
+    # A number that is not finite can be written and read, but not hashed.
     except ValueError as error:
         raise _not_of_form(where, "(root)", str(error)) from error
     if root_hash != manifest.root_hash:
@@ -287,7 +287,7 @@ def require_format(manifest: Manifest, where: Path) -> None:
 
 
 def _made_by(manifest: Manifest) -> str:
-    """The command that makes a dataset like this one; of given episodes, only which command that was."""
+    """Return the command that makes a dataset like this one; for given episodes, only the command's name."""
     if not all(isinstance(series.get("sampled"), int) for series in manifest.series):
         return "vcrt lift"
     asked = replace(manifest.preset, sampled=False)
@@ -303,13 +303,13 @@ def _made_by(manifest: Manifest) -> str:
 
 
 def model_bytes(model: BaseModel) -> bytes:
-    """Indented JSON, for people to read as well."""
+    """Return indented JSON, which people can read too."""
     value: Json = model.model_dump()
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def read_own_file(path: Path) -> bytes:
-    """The bytes of one of a dataset's own files; raises :class:`DatasetError` if there are more than any such has."""
+    """Return the bytes of one of a dataset's own files; raise :class:`DatasetError` for too many."""
     try:
         return read_limited(path, MAX_BYTES[path.name])
     except ValueError as error:
@@ -317,7 +317,7 @@ def read_own_file(path: Path) -> bytes:
 
 
 def model_from_bytes(kind: type[_Model], data: bytes, where: Path) -> _Model:
-    """Read what :func:`model_bytes` wrote; raises :class:`DatasetError` naming the field that is wrong."""
+    """Read the output of :func:`model_bytes`; raise :class:`DatasetError` naming a field that is wrong."""
     try:
         return kind.model_validate(strict_json(data))
     except ValidationError as error:
@@ -337,7 +337,7 @@ def _not_of_form(path: Path, field: str, found: str) -> DatasetError:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Damage:
-    """One thing that is not as it was sealed; ``place`` is a path within the dataset, and what is meant in it."""
+    """One departure from the sealed content; ``place`` is a path within the dataset, and a place in the file."""
 
     what: str
     place: str
@@ -346,13 +346,14 @@ class Damage:
 
 
 def kinds_of_entries(path: Path) -> dict[str, str]:
-    """Every entry below ``path`` by its name within it: ``file``, ``directory``, ``symbolic link`` or ``special file``.
+    """Return the kind of every entry below ``path``, by its name within it.
 
-    No link is followed. What a killed write of one of a dataset's own files left is passed over; nothing ever reads it.
+    A kind is ``file``, ``directory``, ``symbolic link`` or ``special file``. Follow no link. Skip what an interrupted
+    write of one of a dataset's own files left; nothing ever reads it.
     """
     unfinished = tuple(f".{own}.unfinished-" for own in OWN_FILES)
     found = {}
-    # Not recursive: whoever hands over a folder may nest it deeper than Python goes.
+    # Not recursive: the folder may be nested deeper than Python's recursion limit.
     folders = [os.fspath(path)]
     while folders:
         with os.scandir(folders.pop()) as entries:
@@ -372,7 +373,7 @@ def kinds_of_entries(path: Path) -> dict[str, str]:
 
 
 def foreign_entries(kinds: dict[str, str], expected: Iterable[str]) -> Iterator[Damage]:
-    """What is there and does not belong there, or is missing; of the files ``expected`` none may be a link."""
+    """Yield the entries that do not belong there, and the missing files; no ``expected`` file may be a link."""
     wanted = dict.fromkeys(expected, "file")
     folders = {Path(name).parent.as_posix(): "directory" for name in wanted if "/" in name}
     for name, kind in kinds.items():
@@ -388,12 +389,12 @@ def foreign_entries(kinds: dict[str, str], expected: Iterable[str]) -> Iterator[
 
 
 def file_entry(path: Path) -> FileEntry:
-    """What a manifest says of the file at ``path``."""
+    """Return the manifest's entry for the file at ``path``."""
     return FileEntry(size=path.stat().st_size, sha256=file_digest(path))
 
 
 def altered_file(path: Path, name: str, entry: FileEntry) -> Damage | None:
-    """That a file has another size or digest than the manifest says; None if it has not."""
+    """Return the damage to a file whose size or digest differs from the manifest; None if neither differs."""
     found = file_entry(path / name)
     if found == entry:
         return None

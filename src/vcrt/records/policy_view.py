@@ -4,7 +4,7 @@ A record holds pointers drawn afresh for each episode and typed relations betwee
 :mod:`vcrt.records.record_form`). It holds no environment, schema, verdict, message, mask or operation order. *Slots*
 number a record's pointers in ascending order; orders of a record are orders of slots.
 
-Not covered: text for language models with a tokenizer of their own (see :mod:`vcrt_train.policy`).
+:mod:`vcrt_train.policy` writes text for language models with a tokenizer of their own.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from vcrt.partial_orders import PartialOrder
 from vcrt.printable import counted
 from vcrt.randomness import Draws
 
-#: Pointers that records of up to four operations draw from.
+#: The pool of pointers of records of up to four operations.
 POINTER_POOL = 8
-#: Pointers that records of 5 to 32 operations draw from; a tokenizer with 52 letters has that many single tokens.
+#: The pool of records of 5 to 32 operations; a tokenizer with 52 letters has that many single tokens.
 LARGE_POOL = 32
-#: Pointers that records of 33 to 64 operations draw from, which is as many as an episode may have.
+#: The pool of records of 33 to 64 operations, the most that an episode may have.
 LARGEST_POOL = MAX_OPERATIONS
 #: The most operations that each pool serves.
 _SERVES = {MAX_ENUMERATED: POINTER_POOL, LARGE_POOL: LARGE_POOL, LARGEST_POOL: LARGEST_POOL}
-#: The most relations among operations that do not occur which a record may have.
+#: The most distractors of a record: relations among operations that do not occur.
 MAX_DISTRACTORS = 4
 #: The most characters of a step's text, or of a task.
 MAX_TEXT = 16_384
@@ -46,10 +46,10 @@ RELATION_TOKENS: Mapping[RelationType, tuple[str, str]] = {
     "commutes": ("r0", "r0"),
     "precedes": ("r1", "r2"),
     "conflicts": ("r3", "r4"),
-    # Both orders are accepted, and one is wrong: to a policy, the same.
+    # Both orders are accepted, and one is wrong: for a policy this is the same as a conflict.
     "observes": ("r3", "r4"),
 }
-#: Each of these tokens in words, as (between its two pointers, behind the second).
+#: The words of each of these tokens, as (between its two pointers, behind the second).
 RELATION_WORDS: Mapping[str, tuple[str, str]] = {
     "r0": ("and", "in any order."),
     "r1": ("must come before", "."),
@@ -62,9 +62,9 @@ BEGIN, POINTERS, RELATIONS, SEPARATOR, ANSWER = "<s>", "<pointers>", "<relations
 
 
 def pointer_pool(num_operations: int) -> int:
-    """How many pointers a record of this many operations draws from.
+    """Return the number of pointers from which a record of this many operations draws.
 
-    Raises :class:`TooLargeError` for more operations than the largest pool has pointers.
+    Raise :class:`TooLargeError` for more operations than the largest pool has pointers.
 
     >>> [pointer_pool(n) for n in (2, 4, 5, 32, 33)]
     [8, 8, 32, 32, 64]
@@ -82,9 +82,9 @@ def pointer_pool(num_operations: int) -> int:
 
 @dataclass(frozen=True, order=True, slots=True)
 class PointerRelation:
-    """A typed relation between two slots; for ``precedes`` and ``conflicts`` the first stands before the second.
+    """A typed relation between two slots; unless the kind is ``commutes``, the first stands before the second.
 
-    As a distractor it is between two pointers of operations that do not occur, and says nothing about those that do.
+    A distractor is between two pointers of operations that do not occur, and says nothing about those that do.
     """
 
     first: int
@@ -94,13 +94,13 @@ class PointerRelation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PolicyRecord:
-    """What the policy sees of one episode.
+    """The policy's view of one episode.
 
-    ``pointers[slot]`` is the pointer (a number below ``pool``) of a slot, ascending; ``relations`` and ``distractors``
-    are sorted. A record of another view has none; ``steps[slot]`` is then the text of a slot's step, and ``task`` says
-    what the steps start from. ``pool`` is that of :func:`pointer_pool` unless a larger one is given. ``record_id`` is
-    opaque and is never rendered. Raises :class:`MalformedInputError` if a part does not fit the others,
-    :class:`TooLargeError` for too many operations.
+    ``pointers[slot]`` is the pointer of a slot (a number below ``pool``), ascending; ``relations`` and ``distractors``
+    are sorted. A record of another view has neither; then ``steps[slot]`` is the text of a slot's step, and ``task``
+    describes the start. ``pool`` is by default that of :func:`pointer_pool`. ``record_id`` is opaque and never
+    rendered. Raises :class:`MalformedInputError` if its parts do not fit together, :class:`TooLargeError` for too many
+    operations.
     """
 
     record_id: str
@@ -151,19 +151,19 @@ class PolicyRecord:
 
     @property
     def num_operations(self) -> int:
-        """How many slots an order of this record has."""
+        """The number of slots in an order of this record."""
         return len(self.pointers)
 
     @property
     def order(self) -> PartialOrder:
-        """The order of slots that the directed relations imply, distractors apart."""
+        """The order of slots that the directed relations imply, without distractors."""
         pairs = [(r.first, r.second) for r in self.relations if r.kind != "commutes"]
         return PartialOrder.of(self.num_operations, pairs)
 
     def to_json(self) -> dict[str, Json]:
-        """The JSON form; :func:`record_from_json` reads it. Distractors, if there are any, are of pointers.
+        """Return the JSON form, which :func:`record_from_json` reads. Distractors are relations between pointers.
 
-        The pool is left out where it is the usual one.
+        It leaves out the pool if that is the usual one.
         """
         value: dict[str, Json] = {
             "record_id": self.record_id,
@@ -224,27 +224,27 @@ def _require_relations(
             )
 
 
-#: JSON has lists alone; what kinds there are, the record itself says.
+#: JSON has lists alone; the record itself checks the kind.
 _Triple: TypeAlias = Annotated[tuple[int, int, str], StrictOf(strict=False)]
 
 
 class _Form(Strict):
-    """What :meth:`PolicyRecord.to_json` writes."""
+    """The output of :meth:`PolicyRecord.to_json`."""
 
     record_id: str
     pointers: list[int]
     relations: list[_Triple]
-    #: Left out where there are none.
+    #: Left out if there are none.
     distractors: Annotated[list[_Triple], Field(min_length=1)] | None = None
-    #: Left out where it is the usual one.
+    #: Left out if it is the usual one.
     pool: int | None = None
-    #: Left out where records have relations.
+    #: Left out if records have relations.
     task: str | None = None
     steps: list[str] | None = None
 
 
 def record_from_json(value: object) -> PolicyRecord:
-    """Read a record; raises :class:`MalformedInputError` for anything that ``to_json`` does not write."""
+    """Read a record; raise :class:`MalformedInputError` for anything that ``to_json`` does not write."""
     try:
         form = _Form.model_validate(value)
     except ValidationError as error:
@@ -264,7 +264,7 @@ def record_from_json(value: object) -> PolicyRecord:
 
 
 def _relations_of(triples: Iterable[tuple[int, int, str]]) -> tuple[PointerRelation, ...]:
-    # What kind it is, the record itself checks.
+    # The record itself checks the kind.
     return tuple(PointerRelation(a, b, cast(RelationType, kind)) for a, b, kind in triples)
 
 
@@ -278,7 +278,7 @@ def _not_a_record(found: str) -> MalformedInputError:
 
 
 def record_of_json(text: str, where: str) -> PolicyRecord:
-    """The record in a row's text; raises :class:`MalformedInputError`."""
+    """Return the record in a row's text; raise :class:`MalformedInputError` if there is none."""
     try:
         return record_from_json(json.loads(text))
     except MalformedInputError:
@@ -288,11 +288,11 @@ def record_of_json(text: str, where: str) -> PolicyRecord:
 
 
 def render(record: PolicyRecord, serialisation: Serialisation, generator: Draws) -> list[str]:
-    """The record as tokens, ending with the token after which the order is to be given.
+    """Return the record as tokens, up to the token after which the order is to be given.
 
     ``sorted``: relations sorted by pointer and always first-before-second. ``shuffled``: pointers and relations in
-    random order and either direction, as a verifier may serialise them. ``commutes`` is printed in random order in
-    both, so that its direction means nothing. Distractors are printed as relations are, among them. Raises
+    random order and either direction, as a verifier may serialise them. Both print ``commutes`` in random direction, so
+    that its direction means nothing. Distractors are printed among the relations, in the same way. Raise
     :class:`MalformedInputError` for a record of steps, which is text: see :func:`printed_slots`.
     """
     if record.steps:
@@ -327,7 +327,7 @@ def render(record: PolicyRecord, serialisation: Serialisation, generator: Draws)
 def printed_slots(
     record: PolicyRecord, serialisation: Serialisation, generator: Draws
 ) -> tuple[int, ...]:
-    """In which order a record's steps are printed: by pointer, which is drawn, or shuffled each time."""
+    """Return the order in which a record's steps are printed: by pointer, which is drawn, or shuffled anew."""
     slots = list(range(record.num_operations))
     if serialisation == "shuffled":
         generator.shuffle(slots)
@@ -335,10 +335,10 @@ def printed_slots(
 
 
 def in_words(tokens: Iterable[str]) -> Iterator[str]:
-    """The ``tokens`` of :func:`render` with relations in words: a phrase between two pointers, and one behind them.
+    """Return the ``tokens`` of :func:`render` with relations in words: a phrase between two pointers, one behind them.
 
-    The second takes the separator's place, so that as many are given as there were. Nothing is lost: phrases of
-    different relations differ.
+    The second phrase replaces the separator, so the number of tokens is unchanged. Nothing is lost: different relations
+    have different phrases.
 
     >>> " ".join(in_words(["p3", "r0", "p1", ";", "p1", "r2", "p5", ";"]))
     'p3 and p1 in any order. p1 must come after p5 .'
@@ -353,9 +353,9 @@ def in_words(tokens: Iterable[str]) -> Iterator[str]:
 
 
 def vocabulary(num_pointers: int = POINTER_POOL) -> tuple[str, ...]:
-    """Every token that :func:`render` can produce with the first ``num_pointers`` pointers, in a fixed order.
+    """Return every token that :func:`render` can produce with the first ``num_pointers`` pointers, in a fixed order.
 
-    The tokens of fewer pointers are the first ones of those of more.
+    The tokens for fewer pointers are the first of those for more.
     """
     relation_tokens: Sequence[str] = sorted({t for pair in RELATION_TOKENS.values() for t in pair})
     structure = (BEGIN, POINTERS, RELATIONS, SEPARATOR, ANSWER)

@@ -1,7 +1,7 @@
-"""Choose how the records of a dataset give the certified relations: all of them, or in a form that is harder to read.
+"""Choose how the records of a dataset state the certified relations: all of them, or in a form that is harder to read.
 
-The form belongs to a dataset and is the same for all of its records. It changes what the policy is shown, never what
-is certified, rewarded or credited.
+The form belongs to a dataset and is the same for all of its records. It changes what the policy sees, never what is
+certified, rewarded or credited.
 """
 
 from __future__ import annotations
@@ -33,14 +33,13 @@ View: TypeAlias = Literal["relations", "steps", "footprints"]
 
 
 class RecordForm(ClosedModel):
-    """Which relations a record has.
+    """The form of a dataset's records.
 
-    ``relations``: all directed relations, or only those that do not follow from the others (their transitive
-    reduction). ``commutations``: whether the pairs that commute are among them. ``distractors``: how many relations
-    among operations that do not occur stand beside them. ``pool``: whether few operations draw their pointers
-    from a pool of 8, as is usual, or from the 32 that up to 32 operations have, so that records of any length look
-    alike. ``view``: whether a record has relations at all, or in their place the native steps as text, or what each
-    step declares to read and to write; what depends on what is then for the policy to find.
+    ``relations``: all directed relations, or their transitive reduction alone. ``commutations``: whether commuting
+    pairs are shown. ``distractors``: the number of further relations among operations that do not occur. ``pool``:
+    whether few operations draw their pointers from the usual pool of 8, or from the pool of 32 that up to 32 operations
+    have, so that records of any length look alike. ``view``: whether a record has relations, or in their place the
+    native steps as text, or each step's declared reads and writes; then the policy must find the dependences itself.
     :func:`vcrt.certify` takes each of them by its name.
 
     >>> RecordForm(relations="reduced", commutations="omitted", distractors=2).distractors
@@ -70,7 +69,7 @@ class RecordForm(ClosedModel):
         return self.view != "relations"
 
     def pool_of(self, num_operations: int) -> int:
-        """From how many pointers a record of this many operations draws.
+        """Return the number of pointers from which a record of this many operations draws.
 
         >>> RecordForm().pool_of(4), RecordForm(pool="large").pool_of(4), RecordForm().pool_of(6)
         (8, 32, 32)
@@ -79,7 +78,7 @@ class RecordForm(ClosedModel):
         return usual if self.pool == "usual" else max(usual, LARGE_POOL)
 
     def kept(self, relations: Iterable[OperationRelation]) -> list[OperationRelation]:
-        """Those of an episode's relations that its record has, in their order."""
+        """Return an episode's relations that its record states, in their order."""
         if self.is_text:
             return []
         relations = list(relations)
@@ -94,10 +93,10 @@ class RecordForm(ClosedModel):
         ]
 
     def draw_distractors(self, own: Sequence[int], draw: Draws) -> tuple[PointerRelation, ...]:
-        """Relations of the kinds that the record has, among the pointers of the pool that are not ``own``.
+        """Draw relations of the record's kinds among the pointers of the pool that are not ``own``.
 
-        They never form a cycle, and depend on ``own`` and the draw alone. Raises :class:`MalformedInputError` if too
-        few pointers are left.
+        They form no cycle, and depend on ``own`` and the draw alone. Raise :class:`MalformedInputError` if too few
+        pointers are left.
         """
         if not self.distractors:
             return ()
@@ -124,7 +123,7 @@ class RecordForm(ClosedModel):
 
     @property
     def text(self) -> str:
-        """What is not as usual, in words; empty if nothing is."""
+        """The differences from the usual form, in words; empty if there are none."""
         pool = f"pointers drawn from {LARGE_POOL} or more" if self.pool == "large" else ""
         if self.is_text:
             return pool
@@ -138,12 +137,12 @@ class RecordForm(ClosedModel):
         return ", ".join(filter(None, parts))
 
 
-#: Every certified relation, and nothing else.
+#: The form with every certified relation, and nothing else.
 PLAIN_FORM = RecordForm()
 
 
 def usual_form(num_operations: int | None) -> RecordForm:
-    """The form that records of so many operations have unless another is asked for; None where each has its own number.
+    """Return the default form of records of so many operations; None stands for any number.
 
     Most pairs of many operations commute, and would make every record long. Where numbers differ, short records look
     like long ones.

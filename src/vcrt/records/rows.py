@@ -1,8 +1,8 @@
-"""Write and read the files of both views: a row is a line of canonical JSON, the lines are compressed by gzip.
+"""Write and read the files of both views: a row is a line of canonical JSON, and gzip compresses the lines.
 
-A row is an object of texts by the names of its columns. The SHA-256 of its line, without the line feed, is the row's
-digest. The same rows give the same bytes, as no name and no time is written. Whoever reads may have been handed
-anything: a file is unfolded line by line, to no more than a bound. Source of the format: RFC 1952.
+A row is an object of texts by column name. The SHA-256 of its line, without the line feed, is the row's digest. Equal
+rows give equal bytes, since neither a name nor a time is written. A file may come from anywhere, so it is decompressed
+line by line, up to a bound. Source of the format: RFC 1952.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from vcrt.hashing import canonical_json, sha256_hex
 from vcrt.printable import counted
 
 SUFFIX = ".jsonl.gz"
-#: How many times its own size a file may unfold to, above a first allowance in bytes: certificates compress well.
+#: The most that a file may decompress to: a multiple of its size, above a first allowance in bytes.
 MAX_RATIO, MAX_UNFOLDED = 100, 64 * 2**20
 #: The longest line, in bytes.
 MAX_LINE = 64 * 2**20
 _LEVEL = 6
 _DECODER = JSONDecoder()
-#: How a file begins: no name, time, comment or field of its own (RFC 1952, section 2.3).
+#: The beginning of a file: no name, time, comment or extra field (RFC 1952, section 2.3).
 HEADER = b"\x1f\x8b\x08" + bytes(6) + b"\xff"
 
 
 def write_rows(rows: Iterable[Mapping[str, str]], path: Path) -> None:
-    """Write rows, one at a time; raises :class:`TooLargeError` for what :func:`read_lines` would refuse."""
+    """Write rows, one at a time; raise :class:`TooLargeError` if :func:`read_lines` would refuse the file."""
     number = unfolded = longest = 0
     with path.open("wb") as file, gzip.GzipFile("", "wb", _LEVEL, file, mtime=0) as stream:
         for row in rows:
@@ -41,14 +41,14 @@ def write_rows(rows: Iterable[Mapping[str, str]], path: Path) -> None:
 
 
 def read_rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
-    """All rows of a file; raises as :func:`read_digested` does."""
+    """Return all rows of a file; raise as :func:`read_digested` does."""
     return [row for _, row in read_digested(path, columns)]
 
 
 def read_digested(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str]]]:
-    """The rows of a file, each after its digest.
+    """Yield the rows of a file, each after its digest.
 
-    Raises :class:`DatasetError` naming the file and the row, from 0 on, that cannot be read.
+    Raise :class:`DatasetError` naming the file and the unreadable row, counted from 0.
     """
     for number, line in enumerate(read_lines(path)):
         try:
@@ -59,7 +59,7 @@ def read_digested(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, d
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """The rows' lines without their line feeds; raises :class:`DatasetError` at the first that cannot be unfolded."""
+    """Yield the rows' lines without line feeds; raise :class:`DatasetError` at the first unreadable one."""
     number = unfolded = 0
     try:
         size = path.stat().st_size
@@ -85,9 +85,9 @@ def read_lines(path: Path) -> Iterator[bytes]:
 
 
 def row_of(line: bytes, columns: tuple[str, ...]) -> dict[str, str]:
-    """The row that a line is; raises ``ValueError`` for any other than the one line of its row.
+    """Return the row of a line; raise ``ValueError`` unless the line is the canonical one of its row.
 
-    Nothing but texts is read, so that it takes no more memory than a few times the line's.
+    It reads texts alone, so it needs no more memory than a few times the line's.
     """
     text = line.decode()
     row: dict[str, str] = {}
@@ -103,8 +103,8 @@ def row_of(line: bytes, columns: tuple[str, ...]) -> dict[str, str]:
 
 
 def _excess(rows: int, unfolded: int, longest: int, size: int) -> str | None:
-    """What is more than any file of this size has; None if nothing is."""
-    # A row has an identity of its own, so that no file of a dataset has more rows than an eighth of its bytes.
+    """Return what exceeds the limits for a file of this size; None if nothing does."""
+    # Each row has its own identity, so a dataset's file has at most one row for eight bytes.
     if rows <= size // 8 and unfolded <= MAX_UNFOLDED + MAX_RATIO * size and longest <= MAX_LINE:
         return None
     return f"{counted(rows, 'row')} of {unfolded:,} bytes or more"

@@ -1,7 +1,6 @@
-"""Hold a policy record with its certified supervision: what training is told beyond what the policy sees.
+"""Hold a policy record with its certified supervision: what training knows beyond the policy's view.
 
-All of it is over the record's slots. Not covered: how an orbit is certified (see :mod:`vcrt.certificates`) and how a
-record becomes tokens.
+Everything is in terms of the record's slots. :mod:`vcrt.certificates` certifies orbits.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from vcrt.partial_orders import PartialOrder
 from vcrt.printable import counted
 from vcrt.records.policy_view import PolicyRecord
 
-#: Two prefixes that differ in the order of their last two slots only: after ``ab`` and after ``ba``.
+#: Two prefixes that differ only in the order of their last two slots: after ``ab`` and after ``ba``.
 SwapHistory: TypeAlias = tuple[Order, Order]
 
 
@@ -25,8 +24,8 @@ SwapHistory: TypeAlias = tuple[Order, Order]
 class SupervisedRecord:
     """A record, the certified orbit of its reference order, and its certified swaps.
 
-    ``legal`` has one flag for each column of :func:`vcrt.orders.all_orders`: membership in the orbit. ``histories``
-    are the swaps after which at least two slots remain; a later swap leaves no choice that could differ. Raises
+    ``legal`` has one flag for each column of :func:`vcrt.orders.all_orders`: membership in the orbit. ``histories`` are
+    the swaps after which at least two slots remain; a later swap leaves no choice that could differ. Raises
     :class:`MalformedInputError` if a part does not fit the record.
     """
 
@@ -56,7 +55,7 @@ class SupervisedRecord:
 
     @property
     def num_operations(self) -> int:
-        """How many slots an order of this record has."""
+        """The number of slots in an order of this record."""
         return self.record.num_operations
 
 
@@ -64,8 +63,8 @@ class SupervisedRecord:
 class PosetRecord:
     """A record of any number of operations, and the certified partial order of its slots.
 
-    The legal orders are the linear extensions of ``order``. Raises :class:`MalformedInputError` if it is of another
-    number of operations than the record.
+    The legal orders are the linear extensions of ``order``. Raises :class:`MalformedInputError` if ``order`` and record
+    have different numbers of operations.
     """
 
     record: PolicyRecord
@@ -81,9 +80,9 @@ class PosetRecord:
             )
 
     def listed(self) -> SupervisedRecord:
-        """The same by listed orders, which must be few: the work is ``n!``.
+        """Return the same supervision by listed orders; there must be few operations, since the work is ``n!``.
 
-        Steps that the order leaves apart commute wherever a legal order comes to both.
+        Steps that the order does not relate commute wherever a legal order reaches both.
         """
         everything = range(self.num_operations)
         prefixes = [
@@ -100,7 +99,7 @@ class PosetRecord:
 
     @property
     def num_operations(self) -> int:
-        """How many slots an order of this record has."""
+        """The number of slots in an order of this record."""
         return self.record.num_operations
 
 
