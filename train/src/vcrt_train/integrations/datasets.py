@@ -1,18 +1,18 @@
 """Turn a frozen dataset into a ``datasets`` dataset, and back.
 
-One row for each record, with the columns that :class:`vcrt_train.integrations.trl.OrbitGRPOTrainer` takes:
+Each record is one row, with the columns for :class:`vcrt_train.integrations.trl.OrbitGRPOTrainer`:
 
 ``prompt``     the record as text, or as one message of a user (``chat=True``); it names no environment
 ``orbit``      the certified orbit, as answers; ``illegal``: all other orders
 ``legal``      the orbit as orders of slots; ``pointers``: the pointer of each slot, drawn from ``pool``
 ``relations``, ``distractors``, ``histories``  the rest of the record and of its supervision
-``task``, ``steps``  what the steps start from and the text of each slot, where records show steps; else empty
-``partial_order``  where there are too many orders to list: the pairs of the certified one, in slots; the columns of
-                   listed orders are None then, and this one is None otherwise
-``unreplayed`` where the evidence is a sample: what a native verdict on an order needs, as JSON; else None
-``record_id``, ``episode_id``, ``environment``, ``schema``, ``source``  where it comes from, never shown to a policy
+``task``, ``steps``  the start of the steps and the text of each slot, if records show steps; else empty
+``partial_order``  if there are too many orders to list: the pairs of the certified partial order, in slots; then the
+                   columns of listed orders are None, and otherwise this one
+``unreplayed`` if the evidence is a sample: the data for a native verdict on an order, as JSON; else None
+``record_id``, ``episode_id``, ``environment``, ``schema``, ``source``  the origin, which no policy is shown
 
-The dataset's description holds the root hash. Not covered: evidence; it stays in the frozen dataset.
+The dataset's description holds the root hash. Not covered: evidence, which stays in the frozen dataset.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def to_dataset(
     rendering: Rendering = Rendering(),  # noqa: B008 - frozen
     chat: bool = False,
 ) -> Any:
-    """The records of a frozen dataset as a ``datasets.Dataset``, in the dataset's order.
+    """Return the records of a frozen dataset as a ``datasets.Dataset``, in the dataset's order.
 
-    ``environments`` chooses (all by default) and ``held_out`` leaves one out: no file of an environment that is not
-    exported is read. Raises what :func:`vcrt_train.integrations.text.chosen_environments` raises.
+    ``environments`` chooses environments (all by default) and ``held_out`` leaves one out; only files of exported
+    environments are read. Raises as :func:`vcrt_train.integrations.text.chosen_environments`.
     """
     rows = [
         _row(item, rendering, chat)
@@ -73,7 +73,7 @@ def to_dataset(
 
 
 def from_dataset(dataset: Any) -> list[Item]:
-    """The items that :func:`to_dataset` exported, equal to those of :func:`vcrt.records.dataset.load_items`.
+    """Return the items that :func:`to_dataset` exported, equal to those of :func:`vcrt.records.dataset.load_items`.
 
     Raises :class:`MalformedInputError` for rows of another form.
     """
@@ -102,7 +102,7 @@ def _row(item: Item, rendering: Rendering, chat: bool) -> dict[str, Any]:
 
 
 def _supervision(supervised: SupervisedRecord | PosetRecord) -> dict[str, Any]:
-    """The columns of listed orders, or that of a partial order; the others are None."""
+    """Return the columns of listed orders, or that of a partial order; the others are None."""
     if isinstance(supervised, PosetRecord):
         pairs = [list(pair) for pair in supervised.order.pairs]
         return {**dict.fromkeys(("orbit", "illegal", "legal", "histories")), "partial_order": pairs}
@@ -150,7 +150,7 @@ def _item(row: Mapping[str, Any]) -> Item:
 
 
 def _record(row: Mapping[str, Any]) -> PolicyRecord:
-    """The record, by the reader of its JSON form, in which what is as usual is left out."""
+    """Return the record, through the reader of its JSON form, which leaves out usual values."""
     value: dict[str, Any] = {"record_id": row["record_id"], "pointers": row["pointers"]}
     for name in ("relations", "distractors"):
         value[name] = [[e["first"], e["second"], e["kind"]] for e in row[name]]

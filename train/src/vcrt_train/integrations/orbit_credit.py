@@ -3,7 +3,7 @@
 A completion ``y`` of an orbit ``O`` stands for all of ``O`` if its token log-probabilities sum to ``log Z(O)`` instead
 of ``log pi(y)``. So each of the tokens in which the orbit's completions differ gets an equal share of the *surplus*
 ``log Z(O) - log pi(y)``; for an orbit of one completion the surplus is exactly 0, and nothing changes. Not covered:
-where the numbers come from, and the loss.
+how the log-probabilities are computed, and the loss.
 
 Shapes: ``B`` samples, ``T`` tokens of a completion, ``U`` prompts, ``M`` candidates of a prompt, ``N`` rows.
 """
@@ -26,12 +26,12 @@ from vcrt_train.objective.losses import anti_diamond_loss
 from vcrt_train.objective.orbit_mass import orbit_log_mass
 
 TokenIds: TypeAlias = tuple[int, ...]
-#: What a ratio is about: each token, the mean over the tokens of a completion, or the completion (their sum).
+#: The level of a ratio: each token, the mean over the tokens of a completion, or the completion (their sum).
 Level: TypeAlias = Literal["token", "sequence", "trajectory"]
 
 
 def _num_equal(one: TokenIds, other: TokenIds) -> int:
-    """How many tokens two completions begin with alike."""
+    """Return the number of tokens in the common beginning of two completions."""
     pairs = zip(one, other, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
@@ -63,12 +63,12 @@ class Candidates:
         return self.orbit + self.illegal
 
     def member(self, completion: TokenIds) -> int:
-        """The place of a completion in the orbit, or -1."""
+        """Return the index of a completion in the orbit, or -1."""
         return self.orbit.index(completion) if completion in self.orbit else -1
 
     @cached_property
     def shared(self) -> tuple[int, int]:
-        """How many tokens the orbit's completions have in common at their beginning, and at their end behind these."""
+        """The number of tokens in the common beginning of the orbit's completions, and in the common end after it."""
         first, last = min(self.orbit, default=()), max(self.orbit, default=())
         begin = _num_equal(first, last)
         turned = [completion[begin:][::-1] for completion in self.orbit]
@@ -83,11 +83,11 @@ def encode_completions(
     end: int,
     max_length: int,
 ) -> tuple[TokenIds, ...]:
-    """The token ids of one row of a dataset's column, as a trainer would have generated them.
+    """Return the token ids of one row of a dataset's column, as a trainer would generate them.
 
-    A text is tokenized by itself, without special tokens, and ended by the token ``end`` unless it fills all
-    ``max_length`` tokens. A list of token ids is taken as it is. None is an empty list. Raises
-    :class:`MalformedInputError` for anything else, and for completions that are empty or too long.
+    A text is tokenized by itself, without special tokens, and gets the token ``end`` unless it fills all ``max_length``
+    tokens. A list of token ids is taken as it is. None is an empty list. Raises :class:`MalformedInputError` for
+    anything else, and for completions that are empty or too long.
     """
     expected = "a list of texts or of lists of token ids"
     if values is None:
@@ -122,7 +122,7 @@ def encode_completions(
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Prompts with completions, as a batch: prompts padded on the left, completions on the right."""
+    """A batch of prompts with completions: prompts are padded on the left, completions on the right."""
 
     #: ``[N, P + T]``.
     input_ids: Tensor
@@ -135,7 +135,7 @@ class Rows:
 def padded_rows(
     pairs: Sequence[tuple[TokenIds, TokenIds]], *, padding: int, device: torch.device
 ) -> Rows:
-    """One row for each (prompt, completion)."""
+    """Make one row for each (prompt, completion)."""
     longest_prompt = max(len(prompt) for prompt, _ in pairs)
     longest = max(len(completion) for _, completion in pairs)
     ids, mask = [], []
@@ -152,12 +152,12 @@ def padded_rows(
 
 
 def padded_tokens(rows: Sequence[Tensor], length: int, padding: int = 0) -> Tensor:
-    """``[B, length]``: the values ``[T]`` of each row, with the ``padding`` behind them."""
+    """Return ``[B, length]``: the values ``[T]`` of each row, with the ``padding`` after them."""
     return torch.stack([pad(row, (0, length - len(row)), value=padding) for row in rows])
 
 
 def unpadded(ids: Tensor, mask: Tensor) -> list[TokenIds]:
-    """The tokens of each row of ``ids [B, T]`` where ``mask [B, T]`` is 1."""
+    """Return the tokens of each row of ``ids [B, T]`` where ``mask [B, T]`` is 1."""
     return [
         tuple(token for token, is_kept in zip(row, kept, strict=True) if is_kept)
         for row, kept in zip(ids.tolist(), mask.tolist(), strict=True)
@@ -168,9 +168,9 @@ def unpadded(ids: Tensor, mask: Tensor) -> list[TokenIds]:
 class CandidateScores:
     """The probabilities of the candidates of some prompts."""
 
-    #: ``[U, M]``: log-probability of each completion; ``-inf`` where a prompt has fewer than ``M``.
+    #: ``[U, M]``: log-probability of each completion; ``-inf`` beyond a prompt's completions.
     log_probs: Tensor
-    #: ``[U, M]`` bool: which of them are the orbit.
+    #: ``[U, M]`` bool: whether the completion is in the orbit.
     in_orbit: Tensor
     #: ``[U]`` bool: whether a prompt has an orbit and illegal completions.
     has_both: Tensor
@@ -181,9 +181,9 @@ class CandidateScores:
         return orbit_log_mass(self.log_probs, self.in_orbit)
 
     def surplus(self, prompts: Tensor, members: Tensor) -> Tensor:
-        """``[B]``: ``log Z(O) - log pi(y)`` of samples that are orbit members, and 0 for the others.
+        """Return ``[B]``: ``log Z(O) - log pi(y)`` of samples that are orbit members, and 0 for the others.
 
-        Takes the row of each sample's prompt ``[B]`` and its place in the orbit ``[B]``, or -1.
+        ``prompts [B]`` holds the row of each sample's prompt, ``members [B]`` its index in the orbit, or -1.
         """
         credited = (members >= 0).nonzero().squeeze(-1)
         rows, columns = prompts[credited], members[credited]
@@ -191,19 +191,19 @@ class CandidateScores:
         return values.new_zeros(members.shape).index_put((credited,), values)
 
     def margin_losses(self, margin: float) -> Tensor:
-        """``[U]``: the anti-diamond loss of each prompt, 0 for those without both kinds of completions."""
+        """Return ``[U]``: the anti-diamond loss of each prompt, 0 for prompts without both kinds of completions."""
         some = self.has_both.nonzero().squeeze(-1)
         losses = anti_diamond_loss(self.log_probs[some], self.in_orbit[some], margin)
         return self.log_probs.new_zeros(len(self.log_probs)).index_put((some,), losses)
 
     def augmentation_losses(self) -> Tensor:
-        """``[U]``: the mean negative log-likelihood of each prompt's orbit, 0 for those without one, in nats."""
+        """Return ``[U]``: the mean negative log-likelihood of each prompt's orbit in nats, 0 without an orbit."""
         total = self.log_probs.masked_fill(~self.in_orbit, 0.0).sum(-1)
         return -total / self.in_orbit.sum(-1).clamp(min=1)
 
 
 def tabulate(batch: Sequence[Candidates], log_probs: Tensor) -> CandidateScores:
-    """The scores of ``batch`` from the log-probabilities of all its completions in their order, ``[N]``."""
+    """Make the scores of ``batch`` from the log-probabilities ``[N]`` of all its completions in their order."""
     counts = [len(candidates.completions) for candidates in batch]
     places = torch.tensor(
         [(row, column) for row, count in enumerate(counts) for column in range(count)],
@@ -226,9 +226,9 @@ def tabulate(batch: Sequence[Candidates], log_probs: Tensor) -> CandidateScores:
 def differing_tokens(
     candidates: Sequence[Candidates], samples: Sequence[TokenIds], length: int
 ) -> Tensor:
-    """``[B, length]`` bool: the tokens of each sample in which its orbit's completions differ; all if none do.
+    """Return ``[B, length]`` bool: the tokens of each sample in which its orbit's completions differ; all if none do.
 
-    None does of a sample whose tokens are another's with something between them.
+    No token of a sample differs if another completion is the sample with tokens inserted.
     """
     found = torch.zeros(len(samples), length, dtype=torch.bool)
     for row, (own, sample) in enumerate(zip(candidates, samples, strict=True)):
@@ -242,11 +242,11 @@ def differing_tokens(
 def credited_log_probs(
     log_probs: Tensor, mask: Tensor, surplus: Tensor, level: Level, differing: Tensor
 ) -> Tensor:
-    """Token log-probabilities ``[B, T]`` with each sample's surplus ``[B]`` shared out over its ``differing`` tokens.
+    """Distribute each sample's surplus ``[B]`` over the log-probabilities ``[B, T]`` of its ``differing`` tokens.
 
-    At the level ``trajectory`` every token carries the whole completion's log-probability, surplus included: a ratio
-    of such tokens is the ratio of trajectories, and a mean over tokens is one value a completion. ``mask [B, T]`` is 1
-    for the tokens that count; ``differing [B, T]`` is as :func:`differing_tokens` gives it.
+    At the level ``trajectory``, every token has the whole completion's log-probability, surplus included: a ratio of
+    such tokens is the ratio of trajectories, and a mean over tokens is one value for each completion. ``mask [B, T]``
+    is 1 for the tokens that count; ``differing [B, T]`` comes from :func:`differing_tokens`.
     """
     if level == "trajectory":
         total = (log_probs * mask).sum(-1) + surplus

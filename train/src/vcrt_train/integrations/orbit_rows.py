@@ -1,10 +1,10 @@
 """Expand samples into the rows of their orbits, for a trainer whose loss sees single rows and no groups.
 
-A success with the orbit ``O`` becomes one row for each member ``y``, of the weight ``w(y) = pi_old(y) / Z_old(O)``.
-Since ``sum_y w(y) pi(y) / pi_old(y) = Z(O) / Z_old(O)``, the rows' unclipped terms add up to the orbit's, at every
-policy. A clip of each row is not the clip of their sum: the rows' clipped loss is never below the orbit's, and equal
-to it, gradient included, where the policy is the old one. Samples of one group with one orbit share its rows.
-Not covered: where log-probabilities come from, and the loss.
+A success with the orbit ``O`` becomes one row for each member ``y``, with the weight ``w(y) = pi_old(y) / Z_old(O)``.
+Since ``sum_y w(y) pi(y) / pi_old(y) = Z(O) / Z_old(O)``, the sum of the rows' unclipped terms is the orbit's term, for
+every policy. A clip of each row is not the clip of their sum: the rows' clipped loss is never below the orbit's, and
+equal to it, with its gradient, if the policy is the old one. Samples of one group with one orbit share its rows.
+Not covered: how log-probabilities are computed, and the loss.
 
 Shapes: ``B`` samples, ``N`` rows.
 """
@@ -20,7 +20,7 @@ from torch import Tensor
 from vcrt.errors import MalformedInputError
 from vcrt_train.integrations.orbit_credit import Candidates, TokenIds
 
-#: How far the weights of an orbit may be from 1 in sum: single precision, for orbits of thousands.
+#: The tolerance for the sum of an orbit's weights, which is 1: single precision, for orbits of thousands.
 WEIGHT_TOLERANCE = 1e-3
 
 
@@ -28,13 +28,13 @@ WEIGHT_TOLERANCE = 1e-3
 class Sample:
     """A sampled completion, and the orbit that it stands for.
 
-    Raises :class:`MalformedInputError` for an orbit that is empty, has a member twice, or does not hold the sample.
+    Raises :class:`MalformedInputError` for an orbit that is empty, has a member twice, or lacks the sample.
     """
 
-    #: What samples of one prompt have in common.
+    #: A value that all samples of one prompt share.
     group: Hashable
     completion: TokenIds
-    #: None for a sample that stands for itself, as failures do.
+    #: None for a sample that stands for itself, such as a failure.
     orbit: tuple[TokenIds, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -60,13 +60,13 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OrbitRows:
-    """The rows of a batch. Rows of one *event* (an orbit, or a single sample) stand next to each other."""
+    """The rows of a batch; rows of one *event* (an orbit, or a single sample) are adjacent."""
 
-    #: ``[N]``: the first sample of a row's event, whose prompt and group it has.
+    #: ``[N]``: the first sample of a row's event; the row has its prompt and group.
     sources: tuple[int, ...]
     #: ``[N]``.
     completions: tuple[TokenIds, ...]
-    #: ``[N]``: a sample that is this very completion, or -1: its log-probability is not known yet.
+    #: ``[N]``: a sample with the same completion, or -1, if the row's log-probability is not known yet.
     drawn: tuple[int, ...]
     #: ``[N]`` and ``[B]``: the event of each row and of each sample.
     events: tuple[int, ...]
@@ -74,12 +74,12 @@ class OrbitRows:
 
     @property
     def num_events(self) -> int:
-        """How many orbits and single samples there are."""
+        """The number of orbits and single samples."""
         return max(self.event_of_sample, default=-1) + 1
 
 
 def orbit_rows(samples: Sequence[Sample]) -> OrbitRows:
-    """The rows that stand for the samples; each member of an orbit once in its group, however often it was drawn."""
+    """Make the rows of the samples; each member of an orbit has one row in its group, however often it was drawn."""
     known: dict[Hashable, int] = {}
     place: dict[tuple[int, TokenIds], int] = {}
     #: The source, the completion and the event of each row.
@@ -108,7 +108,7 @@ def orbit_rows(samples: Sequence[Sample]) -> OrbitRows:
 
 
 def row_weights(rows: OrbitRows, old_log_probs: Tensor) -> Tensor:
-    """``[N]``: each row's share of its event's mass, from log-probabilities ``[N]`` of whole completions.
+    """Return ``[N]``: each row's share of its event's mass, from log-probabilities ``[N]`` of whole completions.
 
     The weight of a sample that stands for itself is exactly 1.
     """
@@ -126,9 +126,9 @@ def row_weights(rows: OrbitRows, old_log_probs: Tensor) -> Tensor:
 def row_advantages(
     rows: OrbitRows, advantages: Tensor, weights: Tensor, *, num_rows: int | None = None
 ) -> Tensor:
-    """``[N]``: the weight of each row times the sum of the advantages ``[B]`` of the samples that share it.
+    """Return ``[N]``: the weight of each row times the sum of the advantages ``[B]`` of the samples that share it.
 
-    Times ``num_rows / B`` (``N / B`` if None), so that a mean over ``num_rows`` rows is the mean over samples. Raises
+    A factor ``num_rows / B`` (``N / B`` if None) makes a mean over ``num_rows`` rows the mean over samples. Raises
     :class:`MalformedInputError` for weights ``[N]`` that are negative or do not add up to 1 in each event.
     """
     _require(advantages, len(rows.event_of_sample), "advantages", "one for each sample")
@@ -155,7 +155,7 @@ def row_advantages(
 
 
 def _require(values: Tensor, count: int, what: str, expected: str) -> None:
-    """Raise :class:`MalformedInputError` unless ``values`` are as many finite numbers."""
+    """Raise :class:`MalformedInputError` unless ``values`` are ``count`` finite numbers."""
     if values.shape != (count,):
         raise MalformedInputError(
             f"{what} of another shape",

@@ -1,9 +1,9 @@
-"""Write policy records as plain text for models with a tokenizer of their own, and read answers back from text.
+"""Write policy records as plain text for models with their own tokenizer, and read answers back from text.
 
-Both forms come from the one renderer of :mod:`vcrt.records.policy_view`. ``tokens`` joins its tokens by spaces, which
-is what the embedded backbone reads. ``words`` has a sentence for each relation, one a line: those that a language model
-is shown with ``model.relation_names = "words"``. An answer is the pointers of an order, separated by spaces. Which
-environments of a dataset are written is chosen here too.
+Both forms use the renderer of :mod:`vcrt.records.policy_view`. ``tokens`` joins its tokens by spaces, as the embedded
+backbone reads them. ``words`` has a sentence for each relation, one a line: the sentences that a language model is
+shown with ``model.relation_names = "words"``. An answer is the pointers of an order, separated by spaces. This module
+also chooses the environments of a dataset to write.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Form: TypeAlias = Literal["words", "tokens"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rendering:
-    """How records are written; what is left to chance is drawn from ``generator(seed, "render", record_id)``."""
+    """How records are written; random choices come from ``generator(seed, "render", record_id)``."""
 
     form: Form = "words"
     serialisation: Serialisation = "sorted"
@@ -42,7 +42,7 @@ class Rendering:
 
 
 def prompt_text(record: PolicyRecord, rendering: Rendering) -> str:
-    """The prompt of a record."""
+    """Write the prompt of a record."""
     draw = generator(rendering.seed, "render", record.record_id)
     if record.steps and rendering.form == "words":
         slots = printed_slots(record, rendering.serialisation, draw)
@@ -77,12 +77,12 @@ def _statements(tokens: Sequence[str]) -> list[str]:
 
 
 def answer_text(record: PolicyRecord, order: Order) -> str:
-    """The answer that gives the record's slots in ``order``."""
+    """Write the answer that gives the record's slots in ``order``."""
     return " ".join(POINTER_TOKENS[record.pointers[slot]] for slot in order)
 
 
 def answers(supervised: SupervisedRecord) -> tuple[list[str], list[str]]:
-    """The answers of the certified orbit, and all others, each in the order of :func:`vcrt.orders.all_orders`."""
+    """Write the answers of the certified orbit, and all others, each in the order of :func:`vcrt.orders.all_orders`."""
     orbit: list[str] = []
     others: list[str] = []
     orders = all_orders(supervised.num_operations)
@@ -97,9 +97,9 @@ def is_certified(
     partial_order: Sequence[Sequence[int]] | None,
     pointers: Sequence[int] | None,
 ) -> bool:
-    """Whether a text is an answer of the ``orbit``, whatever its white space.
+    """Return whether a text is an answer of the ``orbit``, for any white space.
 
-    Where no orbit is listed, whether it gives the ``pointers`` in an order that keeps the pairs of ``partial_order``.
+    If no orbit is listed, it must give the ``pointers`` in an order that keeps the pairs of ``partial_order``.
     """
     if orbit and not isinstance(orbit[0], str):
         raise MalformedInputError(
@@ -117,7 +117,7 @@ def is_certified(
 
 
 def read_answer(pointers: Sequence[int], text: str) -> Order | None:
-    """The order of slots that a text gives, or None if it is malformed: not every pointer once, or anything else.
+    """Read the order of slots from a text; None if it is anything but every pointer once.
 
     ``pointers[slot]`` is the pointer of a slot. Source: the malformed event of :mod:`vcrt_train.policy.scoring`.
     """
@@ -135,10 +135,10 @@ def certified_reward(
     pointers: Sequence[Sequence[int]] | None = None,
     **_: Any,
 ) -> list[float]:
-    """A reward function: 1 for a completion whose text is one of its prompt's ``orbit`` (texts), else 0.
+    """Reward each completion: 1 if its text is in its prompt's ``orbit`` (texts), else 0.
 
-    Where a prompt's orders are too many to list, as :func:`vcrt_train.integrations.datasets.to_dataset` exports them,
-    its ``orbit`` is None: then 1 for one that gives its ``pointers`` in an order that keeps the pairs of
+    If a prompt has too many orders to list, its ``orbit`` from :func:`vcrt_train.integrations.datasets.to_dataset` is
+    None; the reward is then 1 for a completion that gives its ``pointers`` in an order that keeps the pairs of
     ``partial_order``. White space counts only as a separator. Completions may be texts or lists of messages.
     """
     texts = [text if isinstance(text, str) else text[-1]["content"] for text in completions]
@@ -151,7 +151,7 @@ def certified_reward(
 def chosen_environments(
     dataset: Dataset, environments: Sequence[str] | None, held_out: str | None
 ) -> list[str]:
-    """``environments`` (all by default) without ``held_out``.
+    """Return ``environments`` (all by default) without ``held_out``.
 
     Raises :class:`UnknownNameError` for one that the dataset does not have, and :class:`DatasetError` if none is left.
     """

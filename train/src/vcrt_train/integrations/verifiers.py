@@ -1,12 +1,12 @@
 """Turn a frozen dataset into an environment of ``verifiers``: one task for each record, scored by its orbit.
 
-The answer to a task is the pointers of an order, separated by spaces. It gets 1 if the order lies in the certified
-orbit and else 0; a malformed answer gets 0, and the metric ``malformed`` says so. ``verifiers`` finds the taskset by
-the name ``vcrt-orders``, in its own commands too: ``vf-eval vcrt-orders --env.taskset.dataset runs/data
---env.agent.harness.id null --env.agent.runtime.type subprocess``. A rollout needs what that harness needs: a model's
-endpoint, and ``uv`` on the path. Scoring needs neither.
+The answer to a task is the pointers of an order, separated by spaces. It gets 1 if the order is in the certified orbit,
+and otherwise 0; a malformed answer gets 0, and the metric ``malformed`` is 1. ``verifiers`` finds the taskset by the
+name ``vcrt-orders``, also in its own commands: ``vf-eval vcrt-orders --env.taskset.dataset runs/data
+--env.agent.harness.id null --env.agent.runtime.type subprocess``. A rollout needs the requirements of that harness: a
+model's endpoint, and ``uv`` on the path. Scoring needs neither.
 
-Not covered: models that think aloud before the answer, unless the harness removes it from the last reply.
+Not covered: models that write their reasoning before the answer, unless the harness removes it from the last reply.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ except ImportError as error:
         remedy="pip install 'vcrt-train[verifiers]'",
     ) from error
 
-#: The name of the taskset; the top-level package ``vcrt_orders`` is where ``verifiers`` looks for it.
+#: The name of the taskset; ``verifiers`` looks for it in the top-level package ``vcrt_orders``.
 TASKSET = "vcrt-orders"
 
 
 class OrderData(vf.TaskData):  # type: ignore[misc]
-    """What a task consists of; ``id`` is the record's."""
+    """The data of a task; ``id`` is that of the record."""
 
     #: The pointer of each slot.
     pointers: list[int]
-    #: The certified orbit, as answers; None where there are too many to list.
+    #: The certified orbit, as answers; None if there are too many to list.
     orbit: list[str] | None
-    #: The pairs of the certified partial order, in slots, where the orbit is not listed.
+    #: The pairs of the certified partial order, in slots, if the orbit is not listed.
     partial_order: list[tuple[int, int]] | None = None
 
 
@@ -60,9 +60,9 @@ class OrdersConfig(vf.TasksetConfig):  # type: ignore[misc]
     id: str = TASKSET
     #: A directory made by ``vcrt certify``.
     dataset: Path | None = None
-    #: All by default.
+    #: The environments; all by default.
     environments: list[str] | None = None
-    #: Left out; its files stay unopened.
+    #: An environment to leave out; its files stay unopened.
     held_out: str | None = None
     form: Form = "words"
     serialisation: Serialisation = "sorted"
@@ -74,18 +74,18 @@ class OrderTask(vf.Task[OrderData]):  # type: ignore[misc]
 
     @vf.reward  # type: ignore[untyped-decorator]
     async def certified(self, trace: Any) -> float:
-        """1 if the last reply lies in the certified orbit, else 0."""
+        """Return 1 if the last reply is in the certified orbit, else 0."""
         return score_answer(
             self.data.pointers, self.data.orbit, trace.last_reply, self.data.partial_order
         )
 
     @vf.metric  # type: ignore[untyped-decorator]
     async def malformed(self, trace: Any) -> float:
-        """1 if the last reply is not an order of the task's pointers."""
+        """Return 1 if the last reply is not an order of the task's pointers, else 0."""
         return float(read_answer(self.data.pointers, trace.last_reply) is None)
 
     async def validate(self, runtime: Any) -> bool:
-        """Whether the members of the orbit get the reward and nothing else can."""
+        """Return whether the orbit has answers, all well-formed and different; or, without it, a partial order."""
         if self.data.orbit is None:
             return self.data.partial_order is not None
         answers = [read_answer(self.data.pointers, answer) for answer in self.data.orbit]
@@ -96,7 +96,7 @@ class OrdersTaskset(vf.Taskset[OrderTask, OrdersConfig]):  # type: ignore[misc]
     """The tasks of a frozen dataset, in its order."""
 
     def load(self) -> Iterable[OrderTask]:
-        """One task for each record of the chosen environments."""
+        """Yield one task for each record of the chosen environments."""
         dataset, names = _chosen(self.config)
         for name in names:
             for item in load_items(dataset, name):
@@ -109,9 +109,9 @@ def score_answer(
     answer: str,
     partial_order: Sequence[tuple[int, int]] | None = None,
 ) -> float:
-    """1.0 if ``answer`` gives an order of the orbit (whatever the white space), else 0.0; malformed answers too.
+    """Return 1.0 if ``answer`` gives an order of the orbit (for any white space); 0.0 for other or malformed answers.
 
-    Without a listed orbit, 1.0 for an order that keeps the pairs of ``partial_order``.
+    Without a listed orbit, return 1.0 for an order that keeps the pairs of ``partial_order``.
     """
     return float(is_certified(answer, orbit, partial_order or (), pointers))
 
@@ -123,9 +123,9 @@ def load_environment(
     held_out: str | None = None,
     rendering: Rendering = Rendering(),  # noqa: B008 - frozen
 ) -> Any:
-    """A single-agent environment of ``verifiers`` over a frozen dataset, with one reply and no tools a task.
+    """Make a single-agent environment of ``verifiers`` over a frozen dataset; each task has one reply and no tools.
 
-    Raises :class:`vcrt.errors.DatasetError` if the dataset is missing or altered, at once rather than in a rollout.
+    Raises :class:`vcrt.errors.DatasetError` at once, not in a rollout, if the dataset is missing or changed.
     """
     config = OrdersConfig(
         dataset=Path(dataset_path),

@@ -1,8 +1,8 @@
-"""Make candidates of completions that a model wrote: the tokens of a success in its certified orders, and in others.
+"""Make candidates from a model's completions: the tokens of a success in its certified orders, and in other orders.
 
-A text counts only as the tokens that its tokenizer makes of it. A success whose own tokens are others, or that was cut
-off, stands for itself: which of its other orders would have been written how is not known then. Pure, but for the
-tokenizer. Not covered: judging (:mod:`vcrt.replay.completion_judge`) and probabilities.
+A text stands only for the tokens that the tokenizer makes from it. A success with other tokens, or one that was cut
+off, stands for itself, because the tokens of its other orders are not known then. Pure, except for the tokenizer. Not
+covered: judging (:mod:`vcrt.replay.completion_judge`) and probabilities.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from vcrt_train.integrations.orbit_credit import Candidates, TokenIds
 class OrbitLimits:
     """How much of an orbit is scored for one completion.
 
-    At most so many orders of each kind, of the illegal those that are judged to fail, and at most ``max_tokens`` tokens
-    in all orders of a kind, those that orders begin with alike counted once; of more orders or tokens, a part of the
-    orders is scored, which is chosen as if they shared nothing. The order that was written always is. ``max_length`` is
-    the most tokens of a completion, its end included.
+    At most ``max_members`` legal orders and ``max_illegal`` illegal orders that are judged to fail are scored, and at
+    most ``max_tokens`` tokens in all orders of a kind, where a common beginning counts once. If there are more, a part
+    of the orders is scored, whose number assumes no common beginnings. The written order is always scored.
+    ``max_length`` is the most tokens of a completion, including its end token.
     """
 
     max_members: int = 24
@@ -35,9 +35,9 @@ class OrbitLimits:
 
 @dataclass(frozen=True, slots=True)
 class WrittenOrbit:
-    """The candidates of one completion; ``missed`` names why a success is no member of an orbit, None if it is one.
+    """The candidates of one completion; ``missed`` is the reason why a success is no member of an orbit, or None.
 
-    ``is_partial``: its orbit has more orders than are scored.
+    ``is_partial`` says that the orbit has more orders than are scored.
     """
 
     candidates: Candidates
@@ -55,21 +55,21 @@ def written_orbit(
     limits: OrbitLimits,
     draw: np.random.Generator,
 ) -> WrittenOrbit:
-    """The candidates of a completion: none for a failure, or for a success that stands for itself.
+    """Make the candidates of a completion: none for a failure, or for a success that stands for itself.
 
-    ``encode`` gives the tokens of a text, without special ones; ``ends`` are the tokens that end a completion. ``draw``
-    may not depend on the completion.
+    ``encode`` gives the tokens of a text, without special tokens; ``ends`` holds the tokens that end a completion.
+    ``draw`` must not depend on the completion.
     """
     if judgement.order is None or judgement.segments is None:
         return WrittenOrbit(Candidates(prompt=prompt), judgement.exclusion)
-    # A completion that the trainer has masked, as it was cut off, has no tokens.
+    # A completion that the trainer has masked, because it was cut off, has no tokens.
     end = completion[-1] if completion else None
     if end is None or end not in ends:
         return WrittenOrbit(Candidates(prompt=prompt), "cut_off")
     segments = judgement.segments
     if (*encode(segments.text(segments.reference)), end) != completion:
         return WrittenOrbit(Candidates(prompt=prompt), "tokens")
-    # What does not depend on the order says how many orders fit, or the choice of them would depend on the sample.
+    # The number of orders that fit must not depend on the order; otherwise the choice would depend on the sample.
     fixed, moved = (
         [len(encode(text)) for text in some] for some in (segments.fixed, segments.moved)
     )
@@ -85,7 +85,7 @@ def written_orbit(
         dict.fromkeys((*encode(segments.text(order)), end) for order in some)
         for some in (orders.legal, wrong)
     )
-    # Sorted, so that completions of one orbit have equal candidates.
+    # Candidates are sorted, so that completions of one orbit have equal ones.
     orbit = tuple(sorted(ids for ids in legal if len(ids) <= limits.max_length))
     return WrittenOrbit(
         Candidates(
@@ -101,7 +101,7 @@ def written_orbit(
 
 
 def _failing(judgement: Judgement, most: int) -> list[Order]:
-    """At most so many illegal orders, of which those are left out that solve the task all the same."""
+    """Return those of at most ``most`` illegal orders that do not solve the task."""
     assert judgement.order is not None
     failing = set(judgement.failing)
     found = illegal_orders(judgement.order, copies=judgement.copies, most=most)
@@ -109,6 +109,6 @@ def _failing(judgement: Judgement, most: int) -> list[Order]:
 
 
 def _tree_size(orders: Sequence[Order], fixed: Sequence[int], moved: Sequence[int]) -> int:
-    """How many tokens a tree of these orders has, if none merge: what orders begin with alike counts once."""
+    """Return the number of tokens in a tree of these orders, if none merge; a common beginning counts once."""
     beginnings = {order[:count] for order in orders for count in range(1, len(order) + 1)}
     return fixed[0] + sum(moved[each[-1]] + fixed[len(each)] for each in beginnings)

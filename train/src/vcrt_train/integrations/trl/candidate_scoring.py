@@ -1,6 +1,6 @@
-"""Take TRL's batches apart, and score pairs of a prompt and a completion, each different one once.
+"""Split TRL's batches, and score pairs of a prompt and a completion, each different pair once.
 
-All are scored by one call over trees of their tokens, or in rows as TRL's samples.
+All pairs are scored by one call over trees of their tokens, or in rows like TRL's samples.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from vcrt_train.policy.text_scoring import TextScores, score_texts
 
 
 def batch_of(input_ids: Tensor, attention_mask: Tensor, length: int) -> dict[str, Tensor]:
-    """The parts of a batch of prompts and completions of ``length`` places."""
+    """Return the parts of a batch of prompts and completions; completions have ``length`` positions."""
     return {
         "prompt_ids": input_ids[:, :-length],
         "prompt_mask": attention_mask[:, :-length],
@@ -44,7 +44,7 @@ def batch_of(input_ids: Tensor, attention_mask: Tensor, length: int) -> dict[str
 
 
 def require_tokens(where: str, what: str, texts: Sequence[Sequence[int]]) -> None:
-    """Raise :class:`MalformedInputError` if one of the ``texts``, which ``where`` gave as ``what``, has no tokens."""
+    """Raise :class:`MalformedInputError`, which states ``where`` and ``what``, if one of ``texts`` has no tokens."""
     empty = [place for place, ids in enumerate(texts) if len(ids) == 0]
     if empty:
         raise MalformedInputError(
@@ -57,7 +57,7 @@ def require_tokens(where: str, what: str, texts: Sequence[Sequence[int]]) -> Non
 
 
 def samples_of(inputs: Mapping[str, Any]) -> list[tuple[TokenIds, TokenIds]]:
-    """The prompt and the completion of each sample."""
+    """Return the prompt and the completion of each sample."""
     prompts, completions = (
         unpadded(inputs[f"{part}_ids"], inputs[f"{part}_mask"]) for part in ("prompt", "completion")
     )
@@ -71,7 +71,7 @@ def listed_candidates(
     tokenizer: Any,
     max_length: int,
 ) -> list[Candidates]:
-    """The candidates of each sample, of the dataset's columns; samples of one prompt share theirs."""
+    """Make the candidates of each sample from the dataset's columns; samples of one prompt and orbit share theirs."""
 
     def encoded(row: Mapping[str, Any], column: str) -> tuple[TokenIds, ...]:
         return encode_completions(
@@ -96,11 +96,11 @@ def listed_candidates(
 
 
 def tokens_of_trees(pairs: Iterable[tuple[TokenIds, TokenIds]]) -> int:
-    """How many tokens a pass over trees reads: prompts once, and what a prompt's completions begin with alike once."""
+    """Return how many tokens a pass over trees reads: prompts, and common beginnings of completions, once."""
     total = 0
     prompt: TokenIds = ()
     before: TokenIds = ()
-    # Sorted, a text shares most with the one before it. Nothing follows its last token, which is not read.
+    # In sorted order, a text shares most with the one before it. Its last token is not read: nothing follows it.
     for own, completion in sorted(pairs):
         if own != prompt:
             total, prompt, before = total + len(own), own, ()
@@ -111,7 +111,7 @@ def tokens_of_trees(pairs: Iterable[tuple[TokenIds, TokenIds]]) -> int:
 
 
 def leave_one_out(rewards: Tensor, group_size: int) -> Tensor:
-    """``[B]``: what turns a reward minus its group's mean into the reward minus the mean of the others."""
+    """Return ``[B]``: factors that turn a reward minus its group's mean into the reward minus the others' mean."""
     known = (~rewards.isnan()).view(-1, group_size).sum(1)
     factors = known / (known - 1).clamp(min=1)
     return factors.repeat_interleave(group_size)
@@ -127,30 +127,30 @@ class Scored:
     prompts: Tensor
     #: ``[B]``: see :meth:`CandidateScores.surplus`.
     surplus: Tensor
-    #: The samples' own scores, where one pass gives all; None where TRL's own pass does.
+    #: The samples' own scores, if one pass gives all; None if TRL's own pass gives them.
     samples: Sequence[TextScores] | None
-    #: Tokens that the model read for a sample, on average.
+    #: The mean number of tokens that the model read for a sample.
     tokens: float
-    #: A 0 with a gradient of 0.
+    #: A 0 that connects added rows to the loss.
     unused: Tensor
 
     def margin_loss(self, margin: float) -> Tensor:
-        """Mean over samples of their prompt's margin loss."""
+        """Return the mean over samples of their prompt's margin loss."""
         return self._mean(None if self.scores is None else self.scores.margin_losses(margin))
 
     def augmentation_loss(self) -> Tensor:
-        """Mean over samples of their orbit's negative log-likelihood."""
+        """Return the mean over samples of their orbit's negative log-likelihood."""
         return self._mean(None if self.scores is None else self.scores.augmentation_losses())
 
     def _mean(self, losses: Tensor | None) -> Tensor:
         if losses is None:
             return self.surplus.new_zeros(())
-        # The last one is that of the prompts that were not scored, row -1.
+        # The last element is the loss of prompts that were not scored, whose row is -1.
         return torch.cat([losses, losses.new_zeros(1)])[self.prompts].mean()
 
     @property
     def mean_mass(self) -> Tensor:
-        """Mean probability of the orbits that were scored; NaN if none was."""
+        """The mean probability of the orbits that were scored; NaN if none was."""
         if self.scores is None:
             return self.surplus.new_tensor(torch.nan)
         return self.scores.orbit_log_masses.detach().exp().mean()
@@ -159,9 +159,9 @@ class Scored:
 def needed_candidates(
     candidates: Iterable[Candidates], members: Iterable[int], args: OrbitGRPOConfig
 ) -> tuple[list[Candidates], list[int]]:
-    """The different candidates whose scores a loss needs, and the place of each sample's among them, or -1.
+    """Return the different candidates whose scores a loss needs, and each sample's index among them, or -1.
 
-    ``members`` are the places of the samples in their orbits, -1 for those that are not credited.
+    ``members`` holds the samples' indices in their orbits, -1 for samples that are not credited.
     """
     with_illegal = args.orbit_alpha > 0
     with_orbits = args.orbit_augmentation > 0
@@ -184,9 +184,9 @@ def score_by_tree(
     entropies: bool,
     entropy_gradients: bool,
 ) -> list[TextScores]:
-    """The scores of pairs by one call of the model: a tree of tokens behind each prompt."""
+    """Score pairs by one call of the model: a tree of tokens after each prompt."""
     trees: dict[TokenIds, dict[TokenIds, int]] = {}
-    # A completion that TRL has masked is empty: a token stands in, so that the loss reaches the model all the same.
+    # A completion that TRL has masked is empty; a token replaces it, so that the loss still depends on the model.
     texts = [completion or prompt[:1] for prompt, completion in pairs]
     for (prompt, _), text in zip(pairs, texts, strict=True):
         of_prompt = trees.setdefault(prompt, {})
@@ -216,13 +216,13 @@ def score_by_rows(
     accelerator: Any,
     padding: int,
 ) -> tuple[Tensor, Tensor]:
-    """``[N]`` log-probabilities of pairs, a row each, and a 0 that ties rows to the loss which were added.
+    """Return ``[N]`` log-probabilities of pairs, scored in rows, and a 0 that connects added rows to the loss.
 
     ``score`` gives rows' ``[N, T]`` log-probabilities of tokens. Processes must call the model equally often, or they
-    wait for each other for ever: those with fewer rows score their first again, or the ``spare`` pair.
+    wait for each other forever: those with fewer rows score their first again, or the ``spare`` pair.
     """
     device = accelerator.device
-    # Orbits may be alike whose illegal completions are not.
+    # Two prompts' candidates can have the same orbit and different illegal completions.
     different = {pair: place for place, pair in enumerate(dict.fromkeys(pairs))}
     most = int(accelerator.gather(torch.tensor([len(different)], device=device)).max())
     if most == 0:

@@ -1,7 +1,7 @@
-"""Look at a model before training, find its tokenizer, and keep what a run goes on from.
+"""Check a model before training, find its tokenizer, and keep the state from which a run can continue.
 
-Whether trees of tokens score it is tried (:mod:`vcrt_train.policy.self_check`). A run goes on from where a step of the
-trainer begins, with the states of its random generators.
+A check (:mod:`vcrt_train.policy.self_check`) finds out whether trees of tokens score the model exactly. A run continues
+from the begin of a step of the trainer, with the states of its random generators.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from vcrt_train.policy.self_check import padding_check, text_check
 
 
 def find_exact_trees(model: Any, accelerator: Any, padding: int) -> bool:
-    """Whether trees of tokens score this model as texts by themselves do; warns if they were thought to and do not.
+    """Return whether trees of tokens score this model like single texts; warn if they should but do not.
 
-    All processes come to the same answer, or they would wait for each other for ever. Raises :class:`BackboneError` for
-    a model without exact trees whose scores depend on the padding before a text.
+    All processes return the same answer; otherwise they would wait for each other forever. Raises
+    :class:`BackboneError` for a model without exact trees whose scores depend on the padding before a text.
     """
-    # Beyond a few tokens it depends on the lengths. In DeepSpeed's third stage no process has the weights.
+    # Above a few tokens, the backend depends on the length. In DeepSpeed's third stage no process has the weights.
     is_whole = not is_deepspeed_zero3_enabled()  # type: ignore[no-untyped-call]
     fits = is_whole and choose_backend(model, "auto", longest=1) == "tree"
     if fits:
@@ -50,25 +50,25 @@ def find_exact_trees(model: Any, accelerator: Any, padding: int) -> bool:
 
 
 def leaves_parts_unused(model: Any, processing_class: Any, args: Any) -> bool:
-    """Whether a model reads images too, so that text alone leaves some of its parameters without a gradient.
+    """Return whether a model also reads images, so that text alone leaves some of its parameters without a gradient.
 
-    TRL tells such models by their processors, which are no part of training on text.
+    TRL recognises such models by their processors, which training on text does not use.
     """
     if isinstance(processing_class, ProcessorMixin):
         return True
     if not isinstance(model, str):
         return hasattr(model.config, "vision_config")
     revision = (args.model_init_kwargs or {}).get("revision")
-    # As data: a configuration's own code has no part in it.
+    # This reads the configuration as data, without running its own code.
     config, _ = PretrainedConfig.get_config_dict(model, revision=revision)
     return "vision_config" in config
 
 
 def text_tokenizer(model: str | PreTrainedModel, processing_class: Any, args: Any) -> Any:
-    """What reads and writes text: what is given, of a processor its tokenizer with its template, else the model's.
+    """Return the given tokenizer, the given processor's tokenizer with its chat template, or else the model's.
 
-    TRL would take a processor where a model has one, such as Qwen3.5's, whose images need packages of their own. A
-    tokenizer that brings code of its own is not loaded here: give it as ``processing_class``.
+    TRL would take the processor of a model that has one, such as Qwen3.5, whose images need further packages. A
+    tokenizer with its own code is not loaded here: give it as ``processing_class``.
     """
     if isinstance(processing_class, ProcessorMixin):
         tokenizer = copy(processing_class.tokenizer)
@@ -89,14 +89,14 @@ def text_tokenizer(model: str | PreTrainedModel, processing_class: Any, args: An
 
 
 def random_states() -> tuple[Any, ...]:
-    """The states of all generators that the library's trainer draws from, which are those of the process."""
+    """Return the states of all generators from which the library's trainer draws, which are those of the process."""
     on_gpu = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
     of_numpy = np.random.get_state()  # noqa: NPY002
     return random.getstate(), of_numpy, torch.get_rng_state(), on_gpu
 
 
 def set_random_states(states: tuple[Any, ...]) -> None:
-    """Go back to the states that :func:`random_states` gave."""
+    """Restore the states from :func:`random_states`."""
     own, of_numpy, of_torch, on_gpu = states
     random.setstate(own)
     np.random.set_state(of_numpy)  # noqa: NPY002
@@ -106,13 +106,13 @@ def set_random_states(states: tuple[Any, ...]) -> None:
 
 
 class StepBegins(TrainerCallback):
-    """Notes at which of its micro-batches a trainer began its last step: an epoch's last step may have fewer."""
+    """Record at which micro-batch a trainer began its last step, because an epoch's last step may have fewer."""
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
-        #: The number of micro-batches before it.
+        #: The number of micro-batches before the last step.
         self.first = 0
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
-        """Note it."""
+        """Record the number of micro-batches so far."""
         self.first = self._trainer._step

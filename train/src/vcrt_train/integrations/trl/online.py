@@ -1,4 +1,4 @@
-"""Judge, reward and certify what a trainer samples, as it is sampled, and make candidates of it.
+"""Judge, reward and certify a trainer's completions when they are sampled, and make candidates from them.
 
 Not covered: the loss (:mod:`vcrt_train.integrations.trl.orbit_grpo_trainer`).
 """
@@ -21,19 +21,19 @@ from vcrt_train.integrations.trl.orbit_grpo_config import ENVIRONMENT, TASK, Orb
 from vcrt_train.integrations.written_orbits import OrbitLimits, written_orbit
 from vcrt_train.randomness import generator
 
-#: What is counted of all completions, if only as 0; reasons of ``missed/`` stand beside them.
+#: The counts that every batch has, even if 0; the reasons ``missed/`` are further ones.
 _COUNTED = (
     *("waited_s", "judging_s", "certifying_s", "members"),
     *("unreadable", "sampled", "partial", "alone", "other_solutions"),
 )
-#: Of so many successes at least, more than half must be as their tokenizer writes them, or the user is told.
+#: From this many successes on, warn if the tokenizer writes more than half of them with other tokens.
 _ENOUGH = 16
-#: What reads completions: a registered environment's name or a class, or several of these by names that rows give.
+#: The judge of completions: a registered environment's name or a class, or several of these by names that rows give.
 Written: TypeAlias = str | EnvironmentFactory | Mapping[str, str | EnvironmentFactory]
 
 
 class OnlineOrbits:
-    """The judge of a trainer's samples, and what it found of the last batch of them."""
+    """The judge of a trainer's samples, with its findings on the last batch."""
 
     def __init__(self, environment: Written, args: OrbitGRPOConfig) -> None:
         self._args = args
@@ -56,21 +56,21 @@ class OnlineOrbits:
         #: The rows of the batch that is being sampled.
         self.rows: Sequence[Mapping[str, Any]] = ()
         self._judgements: list[Judgement] = []
-        #: Sums over the last batch's samples, by what they are of; ``samples`` is how many there were.
+        #: Sums over the last batch's samples by name; ``samples`` is the number of samples.
         self.counts: dict[str, float] = {}
-        #: How many succeeded so far, and of these are not as their tokenizer writes them; None once that was said.
+        #: The successes so far, and those that their tokenizer writes with other tokens; None after the warning.
         self._written: tuple[int, int] | None = (0, 0)
 
         def solved(**_: Any) -> list[float]:
             return self._rewards()
 
-        #: TRL calls a reward function's logs by its name.
+        #: The reward function; TRL names its logs after it.
         self.reward = solved
 
     def begin(
         self, completions: Sequence[Sequence[int]], tokenizer: Any, ends: Sequence[int]
     ) -> None:
-        """Hand sampled tokens to the workers, without the token of ``ends`` that ends them."""
+        """Give the texts of sampled tokens to the workers, without the token of ``ends`` that ends them."""
         texts = [
             tokenizer.decode(
                 ids[:-1] if ids[-1] in ends else ids,
@@ -84,7 +84,7 @@ class OnlineOrbits:
         self._judge.begin([task_of(row, beside) for row in self.rows], texts, names)
 
     def _rewards(self) -> list[float]:
-        """1 for a completion that solves its task, else 0, in the order of the batch."""
+        """Return 1 for each completion that solves its task, else 0, in the order of the batch."""
         began = time.perf_counter()
         self._judgements = self._judge.finish()
         self.counts = dict.fromkeys(_COUNTED, 0.0)
@@ -105,11 +105,11 @@ class OnlineOrbits:
         *,
         update: int,
     ) -> list[Candidates]:
-        """The candidates of each completion of the last batch; draws depend on the number of the update alone."""
+        """Make the candidates of each completion of the last batch; draws depend only on the seed and the update."""
         found = []
         counts = self.counts
         counts["samples"] = len(completions)
-        # Equal completions of a task were judged once.
+        # Equal completions of a task share one judgement.
         for judgement in {id(each): each for each in self._judgements}.values():
             counts["judging_s"] += judgement.judging_s
             counts["certifying_s"] += judgement.certifying_s
@@ -139,7 +139,7 @@ class OnlineOrbits:
         return found
 
     def _warn_of_tokens(self, succeeded: int, missed: int) -> None:
-        """Say once that orbits are seldom credited since texts do not come back as the tokens that were sampled."""
+        """Warn once if orbits are seldom credited because the tokenizer writes texts with other tokens than sampled."""
         if self._written is None:
             return
         succeeded, missed = succeeded + self._written[0], missed + self._written[1]
@@ -153,12 +153,12 @@ class OnlineOrbits:
             )
 
     def end(self) -> None:
-        """End the workers; they begin anew with the next batch."""
+        """End the workers; the next batch starts new ones."""
         self._judge.end()
 
 
 def task_of(row: Mapping[str, Any], beside: Collection[str] = ("prompt",)) -> Json:
-    """The task of a dataset's row: its column ``task``, or else all columns but those that stand ``beside`` it."""
+    """Return the task of a dataset's row: its column ``task``, or else all columns except those in ``beside``."""
     if TASK in row:
         task: Json = row[TASK]
         return task

@@ -18,36 +18,36 @@ except ImportError as error:
 
 #: The dataset's columns beside ``prompt``.
 ORBIT, ILLEGAL = "orbit", "illegal"
-#: A column of :mod:`vcrt_train.integrations.datasets`: a partial order where orbits are not listed.
+#: A column of :mod:`vcrt_train.integrations.datasets`: a partial order if the orbit is not listed.
 PARTIAL_ORDER = "partial_order"
-#: The column that an environment's task is in; without it, the task is all columns but the prompt.
+#: The column of an environment's task; without it, the task is all columns except the prompt.
 TASK = "task"
-#: The column that names a row's environment, where there are several.
+#: The column that names a row's environment, if there are several.
 ENVIRONMENT = "environment"
 LEVELS = ("token", "sequence", "trajectory")
 
 
 def _setting(*, default: Any, help: str) -> Any:
-    """A field with what a script's ``--help`` says of it."""
+    """Make a field with its text for a script's ``--help``."""
     return field(default=default, metadata={"help": help})
 
 
 @dataclass
 class OrbitGRPOConfig(GRPOConfig):  # type: ignore[misc]
-    """TRL's configuration, with the paper's defaults and fields of the orbit.
+    """TRL's configuration, with the paper's defaults and the settings of the orbit.
 
-    ``importance_sampling_level``: beside TRL's ``token`` (a ratio for each token) and ``sequence`` (one for each
-    completion, its log divided by the number of tokens) there is ``trajectory``, the paper's: one ratio for each
+    ``importance_sampling_level``: besides TRL's ``token`` (a ratio for each token) and ``sequence`` (one for each
+    completion, its log divided by the number of tokens), there is the paper's ``trajectory``: one ratio for each
     completion, not normalised by length; it needs ``loss_type="grpo"``. A credited sample's ratio is the orbit's at
-    ``trajectory``, its T-th root at ``sequence`` (T tokens), and at ``token`` the orbit's surplus over the sample is
-    shared out equally over the tokens in which the orbit's members differ: reasoning before an answer keeps its own.
+    ``trajectory``, and its T-th root at ``sequence`` (T tokens). At ``token``, the orbit's surplus over the sample is
+    distributed equally over the tokens in which the orbit's members differ: reasoning before an answer keeps its ratio.
 
-    ``scale_rewards``: beside TRL's ``group``, ``batch`` and ``none`` there is ``leave_one_out``, the paper's: reward
+    ``scale_rewards``: besides TRL's ``group``, ``batch`` and ``none``, there is the paper's ``leave_one_out``: reward
     minus the mean of the other rewards, which is TRL's ``none`` times G / (G - 1) for groups of G.
 
-    With ``beta`` the KL term is TRL's, about the sampled tokens. TRL's ``use_bias_correction_kl`` weights each token's
-    by the ratio of its loss, which for a credited sample is the orbit's. By default it does at ``token`` and
-    ``sequence``, as in TRL; at ``trajectory`` it cannot: a trajectory's ratio would count once for each of its tokens.
+    With ``beta``, the KL term is TRL's, on the sampled tokens. TRL's ``use_bias_correction_kl`` weights each token's
+    KL by the ratio in its loss, which is the orbit's for a credited sample. It is the default at ``token`` and
+    ``sequence``, as in TRL; it is impossible at ``trajectory``, whose ratio would count once for each token.
     """
 
     importance_sampling_level: str = _setting(
@@ -115,7 +115,7 @@ class OrbitGRPOConfig(GRPOConfig):  # type: ignore[misc]
                 )
 
     def _refusals(self) -> list[tuple[bool, str, str, str]]:
-        """(whether it is so, what is wrong, what was found, what to set) of each combination without a meaning."""
+        """List (whether it occurs, what is wrong, what was found, what to set) for each impossible combination."""
         level, loss = self.importance_sampling_level, self.loss_type
         of_trajectories = level == "trajectory"
         numbers = ("orbit_jobs", "orbit_max_steps", "orbit_max_members", "orbit_max_tokens")
@@ -181,21 +181,21 @@ class OrbitGRPOConfig(GRPOConfig):  # type: ignore[misc]
         ]
 
     def _too_small(self, name: str, least: int, what: str) -> tuple[bool, str, str, str]:
-        """The refusal of a number below ``least``; None is no number."""
+        """Return the refusal of a number below ``least``; None is not refused."""
         value = getattr(self, name)
         is_wrong = value is not None and value < least
         return is_wrong, what, f"{name}={value}", f"{name} of {least} or more"
 
 
 def named_datasets(name: str, given: Any) -> dict[str, Any]:
-    """The datasets of a trainer's argument, one or several by their names; none where it is None."""
+    """Return the datasets of a trainer's argument, one or several, by their names; none if it is None."""
     if isinstance(given, Mapping):
         return {f"{name}[{key!r}]": each for key, each in given.items()}
     return {} if given is None else {name: given}
 
 
 def require_weights(args: OrbitGRPOConfig, rewards: Sequence[Any]) -> None:
-    """Raise :class:`RunError` unless there are as many ``reward_weights`` as rewards, an environment's own first."""
+    """Raise :class:`RunError` unless there are as many ``reward_weights`` as rewards; the environment's is first."""
     weights = args.reward_weights
     if weights is not None and len(weights) != len(rewards):
         raise RunError(
@@ -210,9 +210,9 @@ def require_weights(args: OrbitGRPOConfig, rewards: Sequence[Any]) -> None:
 def require_supported(
     args: Any, datasets: Mapping[str, Any], kwargs: Mapping[str, Any], *, online: bool = False
 ) -> None:
-    """Raise :class:`RunError` or :class:`MalformedInputError` unless a trainer can be made of these arguments.
+    """Raise :class:`RunError` or :class:`MalformedInputError` unless a trainer supports these arguments.
 
-    ``datasets`` and ``online`` are those of :func:`require_datasets`.
+    ``datasets`` and ``online`` are as in :func:`require_datasets`.
     """
     if not isinstance(args, OrbitGRPOConfig):
         raise RunError(
@@ -231,9 +231,9 @@ def require_supported(
 
 
 def require_datasets(args: OrbitGRPOConfig, datasets: Mapping[str, Any], *, online: bool) -> None:
-    """Raise :class:`RunError` or :class:`MalformedInputError` for datasets that cannot be trained or evaluated on.
+    """Raise :class:`RunError` or :class:`MalformedInputError` for datasets that are unfit for training or evaluation.
 
-    They are as :func:`named_datasets` gives them. ``online`` orbits are those of what the model writes: they have none.
+    ``datasets`` come from :func:`named_datasets`; with ``online`` orbits, of completions, they need no orbit columns.
     """
     for name, dataset in datasets.items():
         columns = getattr(dataset, "column_names", None)
@@ -265,7 +265,7 @@ def _require_columns(
                 "; or set orbit_alpha=0 to train without illegal ones" if ILLEGAL in missing else ""
             ),
         )
-    # Those of a stream are looked at as they come.
+    # The rows of a stream are checked when they arrive.
     if PARTIAL_ORDER in (columns or ()) and hasattr(dataset, "__len__"):
         require_listed(dataset.select_columns([ORBIT, PARTIAL_ORDER]), where)
 

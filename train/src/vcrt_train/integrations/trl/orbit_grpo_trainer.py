@@ -1,4 +1,4 @@
-"""Extend TRL's GRPOTrainer by the orbit ratio and the anti-diamond margin, built on TRL's own hooks."""
+"""Extend TRL's GRPOTrainer by the orbit ratio and the anti-diamond margin, through TRL's own hooks."""
 
 from __future__ import annotations
 
@@ -57,17 +57,17 @@ from vcrt_train.policy.text_scoring import TextScores
 
 
 class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
-    """TRL's GRPOTrainer with the orbit ratio and the anti-diamond margin; arguments are TRL's, and one more.
+    """TRL's GRPOTrainer with the orbit ratio and the anti-diamond margin; arguments are TRL's, and ``environment``.
 
-    ``args`` is an :class:`OrbitGRPOConfig`. With an ``environment``, a class of :class:`vcrt.WrittenSteps` (such as a
-    :class:`vcrt.WrittenEnvironment`) or the name of a registered one, what the model writes is judged, rewarded and
-    certified as it is sampled: its reward, 1 for a completion that solves its task, stands before those of
-    ``reward_funcs``, which may be left out. The task is a row's column ``task``, or else all its columns but
-    ``prompt``. With a mapping of several environments, a row's column ``environment`` names its own.
+    ``args`` is an :class:`OrbitGRPOConfig`. An ``environment``, which is a class of :class:`vcrt.WrittenSteps` (such as
+    a :class:`vcrt.WrittenEnvironment`) or the name of a registered one, judges, rewards and certifies completions when
+    they are sampled. Its reward, 1 for a completion that solves its task, comes before those of ``reward_funcs``, which
+    may be left out. The task is a row's column ``task``, or else all its columns except ``prompt``. With a mapping of
+    several environments, a row's column ``environment`` names its environment.
 
-    Raises :class:`RunError` for what the orbit cannot be combined with, and :class:`MalformedInputError` for columns of
-    another form; while it trains, :class:`vcrt.errors.VerifierFailure` for an environment that breaks twice over the
-    same completion.
+    Raises :class:`RunError` for arguments that do not fit the orbit, and :class:`MalformedInputError` for columns of
+    another form; during training, :class:`vcrt.errors.VerifierFailure` for an environment that breaks twice on the same
+    completion.
     """
 
     _tag_names = ("trl", "grpo", "orbit-grpo")
@@ -92,10 +92,10 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             **named_datasets("eval_dataset", eval_dataset),
         }
         require_supported(args, datasets, kwargs, online=environment is not None)
-        # TRL knows neither word: it is given what the hooks below build on.
+        # TRL knows neither of these values; below, it gets values on which the hooks build.
         self._level: Any = args.importance_sampling_level
         self._leaves_one_out = args.scale_rewards == "leave_one_out"
-        #: While a loss is computed: the scores of its batch, and the loss's own copy of that.
+        #: During the computation of a loss: the scores of its batch, and the loss's own copy of the batch.
         self._credit: tuple[Scored, dict[str, Any]] | None = None
         self._leaves_old_out = False
         self._online: OnlineOrbits | None = None
@@ -108,7 +108,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 given = reward_processing_classes if several else [reward_processing_classes]
                 reward_processing_classes = [None, *given]
             require_weights(args, reward_funcs)
-        # As TRL does for a processor; reentrant checkpointing fails with it.
+        # TRL does the same for a processor; reentrant checkpointing fails with it.
         reentrant = (args.gradient_checkpointing_kwargs or {}).get("use_reentrant")
         if args.ddp_find_unused_parameters is None and not reentrant:
             args.ddp_find_unused_parameters = (
@@ -127,7 +127,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         )
         if self.rollout_func is not None:
             self.rollout_func = partial(_with_tokens, self.rollout_func)
-        #: The number of optimizer steps before the last one that drew samples at its begin, and the random states then.
+        #: The number of optimizer steps, and the random states, before the last step that drew samples at its begin.
         self._drawn_from: tuple[int, tuple[Any, ...]] = (0, ())
         self._begins = StepBegins(self)
         self.add_callback(self._begins)
@@ -140,17 +140,17 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             self.scale_rewards = "none"
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        """TRL's; the environment's workers end with it.
+        """Train as in TRL, and end the environment's workers at the end.
 
-        Where it saves checkpoints and an environment breaks, or an input is refused, it saves one first, from which the
-        run goes on as if nothing had been.
+        If an environment breaks or an input is refused in a single process that saves checkpoints, it saves one before
+        it raises the error; from this checkpoint, the run continues as without the error.
         """
         try:
             return super().train(*args, **kwargs)
         except VcrtError as failure:
             saves = self.args.save_strategy != "no" and not self.args.save_only_model
             step, states = self._drawn_from
-            # Before the first step there is nothing to save, and an evaluation would not be made again.
+            # Before the first step there is nothing to save; after an evaluation, a resumed run would not repeat it.
             is_known = 0 < step == self.state.global_step
             if saves and is_known and self.accelerator.num_processes == 1:
                 set_random_states(states)
@@ -162,19 +162,19 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             raise
         finally:
             self.is_in_train = False
-            # Of a step that was not finished.
+            # These metrics belong to a step that was not finished.
             self._metrics["train"].clear()
             if self._online is not None:
                 self._online.end()
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        """TRL's; outside of training, the environment's workers end with it."""
+        """Evaluate as in TRL; outside of training, end the environment's workers after it."""
         self._require_columns_of("eval_dataset", *args, **kwargs)
         with self._ending_workers():
             return super().evaluate(*args, **kwargs)
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
-        """TRL's; outside of training, the environment's workers end with it."""
+        """Predict as in TRL; outside of training, end the environment's workers after it."""
         self._require_columns_of("test_dataset", *args, **kwargs)
         with self._ending_workers():
             return super().predict(*args, **kwargs)
@@ -188,7 +188,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 self._online.end()
 
     def _require_columns_of(self, name: str, *args: Any, **kwargs: Any) -> None:
-        """Look at a dataset that is given now; a name is one of those that were given before."""
+        """Check a dataset that is given now; a name means a dataset that was given before."""
         given = args[0] if args else kwargs.get(name)
         if not isinstance(given, str):
             require_datasets(
@@ -198,7 +198,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     def _calculate_rewards(self, *args: Any) -> Tensor:
         per_function: Tensor = super()._calculate_rewards(*args)
         weighted = (per_function * self.reward_weights.to(per_function.device)).nansum(1)
-        # Of all processes; None from every function is a sample without a reward.
+        # The rewards of all processes; a sample has no reward if every function returns None.
         self._rewards = weighted.masked_fill(per_function.isnan().all(1), torch.nan)
         return per_function
 
@@ -209,24 +209,24 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         return generated
 
     def _generate(self, prompts: list[Any]) -> Any:
-        # Some ways of sampling leave the model in training, also for an evaluation.
+        # Some ways of sampling leave the model in training mode, even for an evaluation.
         is_training = self.model.training
         generated = super()._generate(prompts)
         if self.model.training != is_training:
             self.model.train(is_training)
         steps, every = self.args.gradient_accumulation_steps, self.args.steps_per_generation
-        # The first scores that TRL asks for from here on are then the old ones, which it only keeps.
+        # In this case, the first scores that TRL computes after this are the old ones, which it only stores.
         self._leaves_old_out = steps % (every * self.num_iterations) != 0 and not self.use_vllm
         if self._online is not None:
-            # The environment is at work while other policies score the samples.
+            # The environment works while other policies score the samples.
             self._online.begin(generated[1], self._tokenizer, self.eos_token_ids)
         return generated
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """TRL's batch, with each sample's candidates, its place in the orbit and its old surplus."""
+        """Return TRL's batch, with each sample's candidates and its index in the orbit."""
         if self._online is not None:
             self._online.rows = inputs
-        # A step that is not finished is made again from its begin.
+        # A step that is not finished is repeated from its begin.
         if self.model.training and self._step == self._begins.first:
             self._drawn_from = self.state.global_step, random_states()
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
@@ -243,7 +243,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             group = self.num_generations if self.model.training else self.num_generations_eval
             factors = leave_one_out(self._rewards, group)
             output["advantages"] = output["advantages"] * factors[own]
-            # The table of completions shows what the loss takes.
+            # The table of completions shows the advantages of the loss.
             logged = self._logs["advantages"]
             for place in range(1, min(len(factors), len(logged)) + 1):
                 logged[-place] *= factors[-place].item()
@@ -274,9 +274,9 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         return output
 
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
-        """TRL's batch, whose old scores are of the same passes as the loss makes: a ratio is 1 before the first step.
+        """Return TRL's batch, with old scores from passes like those of the loss: a ratio is 1 before the first step.
 
-        In half precision a pass over other samples, or over fewer orders, rounds otherwise, by tenths of a nat.
+        In half precision, a pass over other samples or fewer orders has other rounding errors, of tenths of a nat.
         """
         before = self._buffered_inputs
         inputs: dict[str, Any] = super()._prepare_inputs(generation_batch)
@@ -288,7 +288,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         return inputs
 
     def _score_old(self, inputs: dict[str, Any]) -> None:
-        """Score a batch by the policy that drew it, unless that is the policy of the next forward pass."""
+        """Score a batch by the policy that drew it, unless the next forward pass has the same policy."""
         if "old_per_token_logps" not in inputs:
             return
         with (
@@ -302,7 +302,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             inputs["old_per_token_logps"] = padded_tokens(found, inputs["completion_ids"].shape[1])
 
     def _score(self, model: Any, inputs: Mapping[str, Any]) -> Scored:
-        """Score the samples of a batch and the candidates that they need, each different one once."""
+        """Score the samples of a batch and the candidates that they need, each different pair once."""
         members: Tensor = inputs["orbit_members"]
         own = samples_of(inputs)
         batch, places = needed_candidates(inputs["orbit_candidates"], members.tolist(), self.args)
@@ -322,7 +322,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 accelerator=self.accelerator,
                 padding=self._tokenizer.pad_token_id,
             )
-            # Beside the samples' own, with their padding.
+            # The samples' own tokens, with padding, and then those of the rows.
             tokens = inputs["prompt_ids"].numel() + inputs["completion_ids"].numel()
             tokens += sum(len(prompt) + len(completion) for prompt, completion in set(pairs))
         place = torch.tensor(places, device=members.device)
@@ -338,10 +338,10 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         )
 
     def _scores_trees(self, model: Any, inputs: Mapping[str, Any]) -> bool:
-        """Whether one pass over trees of tokens is exact for this model, and gives all that TRL's own pass does."""
+        """Return whether one pass over trees of tokens is exact for this model, and can replace TRL's own pass."""
         if not self._has_exact_trees or self.aux_loss_enabled:
             return False
-        # The widest prompt of all processes: they must choose alike, or they wait for each other for ever.
+        # Use the widest prompt of all processes: they must choose alike, or they wait for each other forever.
         width = torch.tensor([inputs["prompt_ids"].shape[1]], device=inputs["prompt_ids"].device)
         longest = int(self.accelerator.gather(width).max()) + self.max_completion_length
         return choose_backend(model, "auto", longest=longest) == "tree"
@@ -359,7 +359,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         )
 
     def _score_rows(self, model: Any, rows: Rows) -> Tensor:
-        """``[N, T]``: the log-probabilities of rows' tokens, as TRL takes them."""
+        """Return ``[N, T]``: the log-probabilities of rows' tokens, computed by TRL."""
         log_probs: Tensor = super()._get_per_token_logps_and_entropies(
             model,
             rows.input_ids,
@@ -370,7 +370,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         return log_probs
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
-        """TRL's loss on credited log-probabilities, plus the weighted losses of the margin and the augmentation."""
+        """Compute TRL's loss on credited log-probabilities, plus the weighted losses of margin and augmentation."""
         scored = self._score(model, inputs)
         inputs = dict(inputs)
         if "old_per_token_logps" in inputs:
@@ -385,7 +385,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         terms = {"margin": (self.args.orbit_alpha, scored.margin_loss(self.args.orbit_margin))}
         if self.args.orbit_augmentation:
             terms["augmentation"] = (self.args.orbit_augmentation, scored.augmentation_loss())
-        # A mean over samples: every prompt of a generation batch has as many, however they are split into steps.
+        # Means over samples: every prompt of a generation batch has the same number, for any split into steps.
         accumulation = self.current_gradient_accumulation_steps if self.model.training else 1
         self._log_orbits(
             inputs,
@@ -411,7 +411,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         batch_size: int | None = None,
         **kwargs: Any,
     ) -> Any:
-        """TRL's, by one pass over trees where that is exact; within a loss, the credited log-probabilities."""
+        """Compute TRL's scores, by one pass over trees if that is exact; within a loss, credit log-probabilities."""
         batch = batch_of(input_ids, attention_mask, logits_to_keep)
         leaves_out, self._leaves_old_out = self._leaves_old_out, False
         known = None if self._credit is None else self._credit[0].samples
@@ -444,7 +444,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         log_probs, (scored, inputs) = found[0], self._credit
         credited = self._credited(log_probs, scored.surplus, inputs)
         if "ref_per_token_logps" in inputs:
-            # The KL is about the sampled tokens: the reference moves along, so that differences stay what they are.
+            # The KL is on the sampled tokens: the reference gets the same change, so that differences do not change.
             inputs["ref_per_token_logps"] = inputs["ref_per_token_logps"] + (credited - log_probs)
         return credited, *found[1:]
 
@@ -459,11 +459,11 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 self._own_metrics[f"orbit/{name}"].append(mean)
 
     def _log_online(self, online: OnlineOrbits) -> None:
-        """What became of the samples, in shares of them, and what it took, over all processes."""
+        """Log the counts of the samples, divided by the number of samples, over all processes."""
         every: list[Mapping[str, float]] = gather_object([online.counts])
         metrics = self._own_metrics
         samples = sum(one["samples"] for one in every)
-        # TRL takes the mean of what was logged since the last time: a reason that did not occur is logged as 0.
+        # TRL averages the values since its last log, so a reason that did not occur is logged as 0.
         so_far = len(metrics["orbit/members"])
         names = {name for one in every for name in one if name != "samples"}
         names |= {name.removeprefix("orbit/") for name in metrics if "/missed/" in name}
@@ -479,9 +479,9 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
 
 def _with_tokens(rollout_func: Any, prompts: list[Any], trainer: Any) -> Any:
-    """What ``rollout_func`` gives, if each prompt and completion of it has a token."""
+    """Call ``rollout_func``, and raise an error unless each prompt and completion of its result has a token."""
     output = rollout_func(prompts, trainer)
     for key, what in (("prompt_ids", "prompt"), ("completion_ids", "completion")):
-        # TRL says which keys are missing.
+        # TRL itself reports missing keys.
         require_tokens("rollout_func", what, output.get(key, ()))
     return output

@@ -1,8 +1,8 @@
 """Register the policy loss ``orbit_grpo`` with verl: one ratio for each row, not normalised by its length.
 
-verl loads this module by itself, by the entry point ``vcrt`` of the group ``verl.plugins``. The loss is verl's own
-clipped one (``vanilla``) on rows of one token, which stands for the whole completion; so are its settings, the second
-clip ``clip_ratio_c`` included. What a row weighs is in its advantage
+verl loads this module through the entry point ``vcrt`` of the group ``verl.plugins``. The loss is verl's own clipped
+loss (``vanilla``) on rows of one token, which stands for the whole completion; its settings are verl's, including the
+second clip ``clip_ratio_c``. A row's advantage includes its weight
 (:mod:`vcrt_train.integrations.verl.orbit_batch`).
 Not covered: entropy bonus and KL as a loss, whose means would be over an orbit's rows instead of samples.
 
@@ -28,9 +28,9 @@ except ImportError as error:
         remedy="install verl as its own documentation says",
     ) from error
 
-#: What ``actor_rollout_ref.actor.policy_loss.loss_mode`` is set to.
+#: The value of ``actor_rollout_ref.actor.policy_loss.loss_mode`` for this loss.
 NAME = "orbit_grpo"
-#: Means over rows. Which of the two does not matter to a loss with one value a row.
+#: Means over rows, which are equal for a loss with one value a row.
 AGGREGATIONS = ("seq-mean-token-sum", "seq-mean-token-mean")
 
 
@@ -44,10 +44,10 @@ def orbit_grpo(
     config: Any = None,
     rollout_is_weights: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, Any]]:
-    """The clipped loss on the ratios of whole rows, and verl's metrics of it.
+    """Compute the clipped loss on the ratios of whole rows, and verl's metrics.
 
-    Takes ``[N, T]`` each; ``advantages`` and ``rollout_is_weights`` are the same for all tokens of a row. Raises
-    :class:`RunError` for settings, advantages or weights that are about tokens.
+    All tensors are ``[N, T]``; ``advantages`` and ``rollout_is_weights`` are the same for all tokens of a row. Raises
+    :class:`RunError` for settings, advantages or weights that apply to single tokens.
     """
     _require_settings(loss_agg_mode, config)
     mask = response_mask.to(log_prob.dtype)
@@ -58,7 +58,7 @@ def orbit_grpo(
         old_log_prob=(old_log_prob * mask).sum(-1, keepdim=True),
         log_prob=(log_prob * mask).sum(-1, keepdim=True),
         advantages=row_values(advantages, response_mask, "advantages", _OUTCOME)[:, None],
-        # Rows without a token have no advantage; they count in the mean, as they do in verl's workers.
+        # Rows without a token have no advantage; they count in the mean, as in verl's workers.
         response_mask=torch.ones_like(response_mask[:, :1]),
         loss_agg_mode=AGGREGATIONS[0],
         config=config,
@@ -72,12 +72,12 @@ _SEQUENCE = "algorithm.rollout_correction.rollout_is=sequence"
 
 
 def row_values(values: Tensor, mask: Tensor, name: str, remedy: str) -> Tensor:
-    """``[N]``: what all tokens of a row have in common, and 0 for rows without tokens, from ``[N, T]`` twice."""
+    """Return ``[N]``: the common value of a row's tokens, 0 for rows without tokens; arguments are ``[N, T]``."""
     kept = mask.to(torch.bool)
     most = values.masked_fill(~kept, -torch.inf).amax(-1)
     least = values.masked_fill(~kept, torch.inf).amin(-1)
     some = kept.any(-1)
-    # Sums and means that verl has taken along the way may differ in the last digits.
+    # verl's own sums and means may differ in the last digits.
     if not bool(torch.isclose(most, least)[some].all()):
         raise RunError(
             f"{name} that differ among the tokens of a response: a loss on trajectories has one",
@@ -89,7 +89,7 @@ def row_values(values: Tensor, mask: Tensor, name: str, remedy: str) -> Tensor:
 
 
 def _require_settings(loss_agg_mode: str, config: Any) -> None:
-    """Raise :class:`RunError` for settings of verl that have no meaning for rows of an orbit."""
+    """Raise :class:`RunError` for settings of verl that make no sense for rows of an orbit."""
     place = "actor_rollout_ref.actor"
     refusals = [
         (

@@ -1,9 +1,9 @@
-"""Expand a batch of verl's: successes become the rows of their orbits, whose weights are in their advantages.
+"""Expand a batch of verl: successes become the rows of their orbits, and the rows' advantages include their weights.
 
-To be called where a trainer has old log-probabilities and advantages and is about to update the actor. A row has its
-sample's prompt, group (``uid``) and other columns. Only what is listed in ``ROW_TENSORS`` goes on: everything else
-about a response (rewards, values, reference log-probabilities) is the sample's and would be wrong for other members.
-Not covered: responses with tokens that the model did not write, images, and the trainer itself.
+A trainer expands a batch when it has old log-probabilities and advantages, before it updates the actor. A row has its
+sample's prompt, group (``uid``) and other columns. Of the tensors, only ``ROW_TENSORS`` are kept: everything else about
+a response (rewards, values, reference log-probabilities) belongs to the sample and is wrong for other members. Not
+covered: responses with tokens that the model did not write, images, and the trainer itself.
 
 Shapes: ``B`` samples, ``N`` rows, ``P`` tokens of a prompt (padded on the left), ``T`` of a response (on the right).
 """
@@ -37,7 +37,7 @@ ROW_TENSORS = (
     *("prompts", "responses", "input_ids", "attention_mask", "position_ids"),
     *("response_mask", "old_log_probs", "advantages"),
 )
-#: Old log-probabilities ``[N, T]`` of rows, by the policy that verl's old ones are of.
+#: Computes old log-probabilities ``[N, T]`` of rows, with the policy of verl's old log-probabilities.
 Scorer: TypeAlias = Callable[[Any], Tensor]
 
 
@@ -50,20 +50,20 @@ def expand(
     padding: int,
     multiple_of: int = 1,
 ) -> Any:
-    """The rows of a ``DataProto`` with ``ROW_TENSORS`` and ``uid``, as another ``DataProto``.
+    """Return the rows of a ``DataProto`` with ``ROW_TENSORS`` and ``uid``, as another ``DataProto``.
 
-    ``orbits`` has the token ids of each sample's certified responses, ``successes [B]`` says which samples stand for
-    theirs; the others, and those without an advantage, stay as they are. ``score`` is asked for members that were not
-    drawn, once each, and not at all if there are none. ``padding`` is the token that fills a response up. Rows that are
-    out of the loss fill the batch up to a multiple of ``multiple_of``, and copies of the last row what is scored.
-    ``rollout_is_weights``, if any, become part of the advantages.
+    ``orbits`` has the token ids of each sample's certified responses; ``successes [B]`` says which samples stand for
+    their orbits; the others, and samples without an advantage, stay as they are. ``score`` is called once for all
+    members that were not drawn, and not at all if there are none. ``padding`` is the token that pads a response. Rows
+    outside the loss pad the batch to a multiple of ``multiple_of``; copies of the last row pad the scored rows. The
+    advantages include ``rollout_is_weights``, if there are any.
 
-    A mean of ``orbit_grpo`` over all rows is that over samples. Raises :class:`MalformedInputError` or
-    :class:`RunError` for what is not of this form.
+    A mean of ``orbit_grpo`` over all rows is its mean over samples. Raises :class:`MalformedInputError` or
+    :class:`RunError` for arguments of another form.
     """
     _require_batch(batch, orbits, successes, multiple_of)
     advantages = _advantages(batch)
-    # Without an advantage there is nothing to share out, and no row to score.
+    # Without an advantage, there is nothing to distribute and no row to score.
     rows = orbit_rows(_samples(batch, orbits, successes.cpu() & (advantages != 0).cpu()))
     num_rows = -(-len(rows.events) // multiple_of) * multiple_of
     expanded = _row_batch(batch, rows, padding)
@@ -80,7 +80,7 @@ def expand(
 
 
 def sampled_members(batch: Any, orbits: Sequence[Sequence[TokenIds] | None]) -> Tensor:
-    """``[B]`` bool: which samples are, token for token, members of their orbits."""
+    """Return ``[B]`` bool: which samples are, token for token, members of their orbits."""
     responses = _responses(batch)
     return torch.tensor(
         [
@@ -92,7 +92,7 @@ def sampled_members(batch: Any, orbits: Sequence[Sequence[TokenIds] | None]) -> 
 
 
 def _responses(batch: Any) -> list[TokenIds]:
-    """The tokens of each response, whether or not a rejection left it out of the loss."""
+    """Return the tokens of each response, even if a rejection excluded it from the loss."""
     responses: Tensor = batch.batch["responses"]
     return unpadded(responses, batch.batch["attention_mask"][:, -responses.shape[1] :])
 
@@ -121,7 +121,7 @@ def _samples(
 
 
 def _advantages(batch: Any) -> Tensor:
-    """``[B]``: one advantage a sample, times its sequence's importance weight if there is one."""
+    """Return ``[B]``: each sample's advantage, times its sequence's importance weight if there is one."""
     mask = batch.batch["response_mask"]
     advantages = row_values(
         batch.batch["advantages"], mask, "advantages", "algorithm.adv_estimator=rloo or grpo"
@@ -137,7 +137,7 @@ def _advantages(batch: Any) -> Tensor:
 
 
 def _row_batch(batch: Any, rows: OrbitRows, padding: int) -> Any:
-    """Everything of the rows that is known before they are scored; samples that were drawn as they are."""
+    """Make the parts of the rows that are known before the scoring; drawn samples keep their own tensors."""
     tensors = batch.batch
     device, width = tensors["responses"].device, tensors["responses"].shape[1]
     sources = torch.tensor(rows.sources, device=device)
@@ -168,14 +168,14 @@ def _row_batch(batch: Any, rows: OrbitRows, padding: int) -> Any:
 def _old_log_probs(
     batch: Any, rows: OrbitRows, expanded: Any, score: Scorer, multiple_of: int
 ) -> Tensor:
-    """``[N, T]``: the batch's own for rows that were drawn, and the scorer's for the others."""
+    """Return ``[N, T]``: the batch's log-probabilities for rows that were drawn, and the scorer's for the others."""
     drawn = torch.tensor(rows.drawn)
     known: Tensor = batch.batch["old_log_probs"]
     result = known[drawn.clamp(min=0).to(known.device)].clone()
     missing = (drawn < 0).nonzero().flatten()
     if len(missing):
         asked = -(-len(missing) // multiple_of) * multiple_of
-        # The last row again, as often as it takes.
+        # Copies of the last row pad the scored rows.
         places = missing[torch.arange(asked).clamp(max=len(missing) - 1)]
         found = score(expanded.select_idxs(places))
         if found.shape != (asked, known.shape[1]):
@@ -190,7 +190,7 @@ def _old_log_probs(
 
 
 def _filled_up(expanded: Any, num_rows: int) -> Any:
-    """With copies of the first row that have no token in the loss and no advantage."""
+    """Pad the batch with copies of the first row that have no token in the loss and no advantage."""
     count = len(expanded)
     if count == num_rows:
         return expanded
@@ -204,7 +204,7 @@ def _filled_up(expanded: Any, num_rows: int) -> Any:
 def _require_batch(
     batch: Any, orbits: Sequence[object], successes: Tensor, multiple_of: int
 ) -> None:
-    """Raise unless the batch has what is needed, and as many orbits and successes as samples."""
+    """Raise an error unless the batch has all tensors, and as many orbits and successes as samples."""
     missing = [name for name in ROW_TENSORS if name not in batch.batch]
     missing += [GROUP] if GROUP not in batch.non_tensor_batch else []
     if missing:
@@ -246,7 +246,7 @@ def _require_batch(
 
 
 def _require_lengths(members: Sequence[TokenIds], width: int, number: int) -> None:
-    """Raise :class:`MalformedInputError` for members that verl cannot have generated."""
+    """Raise :class:`MalformedInputError` for members that verl cannot generate."""
     for member in members:
         if not 0 < len(member) <= width:
             raise MalformedInputError(
@@ -259,7 +259,7 @@ def _require_lengths(members: Sequence[TokenIds], width: int, number: int) -> No
 
 
 def _require_own_tokens(batch: Any, number: int) -> None:
-    """Raise :class:`RunError` for a response of which the loss has a part alone."""
+    """Raise :class:`RunError` for a response of which only a part is in the loss."""
     width = batch.batch["responses"].shape[1]
     mask = batch.batch["response_mask"][number].bool()
     if not bool((mask == batch.batch["attention_mask"][number, -width:].bool()).all()):

@@ -1,13 +1,13 @@
-"""Register the trainer ``orbit_sync`` with verl: its synchronous one, whose actor learns from the rows of orbits.
+"""Register the trainer ``orbit_sync`` with verl: its synchronous trainer, whose actor learns from the rows of orbits.
 
-Only the update of the actor differs: samples leave the TransferQueue, are expanded, members that were not drawn are
-scored by the actor's workers, and the rows are put back for the update alone. Advantages, metrics and everything else
-are about samples. verl imports this module where ``VERL_USE_EXTERNAL_MODULES=vcrt_train.integrations.verl.trainer`` is
-set.
+Only the update of the actor differs: this trainer takes samples from the TransferQueue and expands them, the actor's
+workers score members that were not drawn, and the rows return to the queue only for the update. Advantages, metrics and
+everything else remain those of samples. verl imports this module if
+``VERL_USE_EXTERNAL_MODULES=vcrt_train.integrations.verl.trainer`` is set.
 
 A dataset's ``extra_info`` holds the certified responses of its prompt under ``orbit``, as texts or lists of token ids.
 A sample is credited if its score is above 0 and its tokens are those of a member. Not covered: verl's asynchronous
-trainers, tools, images, and old log-probabilities that come from the rollout (``bypass_mode``).
+trainers, tools, images, and old log-probabilities from the rollout (``bypass_mode``).
 
 Source: verl's ``register_trainer`` and ``PPOTrainer._update_actor``, as of version 0.9.1.
 """
@@ -44,10 +44,10 @@ except ImportError as error:
         remedy="install verl as its own documentation says, such as verl[vllm]",
     ) from error
 
-#: What ``trainer.v1.trainer_mode`` is set to.
+#: The value of ``trainer.v1.trainer_mode`` for this trainer.
 TRAINER = "orbit_sync"
 ORBIT = "orbit"
-#: What is read of each token of a sample; all but the last are there for every sample.
+#: The values of each token that are read from a sample; every sample has all but the last.
 _OF_TOKENS = ("response_mask", "old_log_probs", "advantages", "rollout_is_weights")
 
 
@@ -58,7 +58,7 @@ class OrbitTrainer(PPOTrainerSync):  # type: ignore[misc]
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
         actor = self.config.actor_rollout_ref.actor
         given, repeats = actor.ppo_mini_batch_size, self.config.actor_rollout_ref.rollout.n
-        # As many steps of the optimiser as the samples would take.
+        # The optimiser makes as many steps as for the samples.
         num_steps = max(1, len(batch) // (given * repeats))
         expanded = self._expanded(batch, metrics, num_steps * self._rows_at_a_time(repeats))
         rows = self._put(expanded, batch)
@@ -71,9 +71,9 @@ class OrbitTrainer(PPOTrainerSync):  # type: ignore[misc]
         return batch
 
     def _rows_at_a_time(self, repeats: int) -> int:
-        """What the rows of a step must be a multiple of: verl divides them by all of these."""
+        """Return a divisor of the number of rows of a step, because verl divides it by all of these factors."""
         actor = self.config.actor_rollout_ref.actor
-        # Filled in when the batch was balanced.
+        # The balancing of the batch filled this in.
         processes = max(self.actor_rollout_wg._dispatch_info["actor"]) + 1
         fixed = 1 if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu
         return math.lcm(repeats, processes * fixed)
@@ -115,7 +115,7 @@ class OrbitTrainer(PPOTrainerSync):  # type: ignore[misc]
         )
 
     def _score(self, rows: Any, batch: Any) -> Tensor:
-        """``[M, T]``: what the actor's workers say of rows, as verl asks them for old log-probabilities."""
+        """Return ``[M, T]``: the rows' log-probabilities by the actor's workers, as verl computes the old ones."""
         asked = self._put(rows, batch)
         asked.extra_info.update(
             calculate_entropy=False,
@@ -135,7 +135,7 @@ class OrbitTrainer(PPOTrainerSync):  # type: ignore[misc]
         return padded_tokens(found.unbind(), rows.batch["responses"].shape[1])
 
     def _put(self, rows: Any, batch: Any) -> Any:
-        """Rows in the TransferQueue, under keys of their own, beside the batch that they stand for."""
+        """Put rows into the TransferQueue under their own keys, beside the batch that they stand for."""
         fields, tags = row_fields(rows)
         mark = uuid.uuid4().hex
         keys = [f"orbit{mark}_{number}_0" for number in range(len(fields))]
@@ -154,7 +154,7 @@ class OrbitTrainer(PPOTrainerSync):  # type: ignore[misc]
 
 
 def padded_samples(data: Any, padding: int, longest: int) -> Any:
-    """Samples of the TransferQueue as a ``DataProto`` that can be expanded into rows of ``longest`` tokens or more."""
+    """Return samples of the TransferQueue as a ``DataProto`` that has room for rows of at least ``longest`` tokens."""
     prompts, responses = data["prompts"].unbind(), data["responses"].unbind()
     before = max(len(prompt) for prompt in prompts)
     width = max(longest, *(len(response) for response in responses))
@@ -186,7 +186,7 @@ def padded_samples(data: Any, padding: int, longest: int) -> Any:
 
 
 def row_fields(rows: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Fields and tags of rows as verl's agent loops put them, from a ``DataProto``; metrics pass them over."""
+    """Return fields and tags of the rows of a ``DataProto``, in the form of verl's agent loops; metrics ignore them."""
     tensors, fields, tags = rows.batch, [], []
     before = tensors["prompts"].shape[1]
     for row, group in enumerate(rows.non_tensor_batch[GROUP].tolist()):
