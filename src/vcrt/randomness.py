@@ -99,8 +99,7 @@ class Generator:
         return half
 
     def _below(self, number: int) -> int:
-        """Return an integer below ``number`` as NumPy does: Lemire, *Fast random integer generation in an interval*,
-        2019."""
+        """Draw an integer below ``number``: Lemire, *Fast random integer generation in an interval*, 2019."""
         if number == 1:
             return 0
         draw, bits = (self._next32, 32) if number <= 1 << 32 else (self._next64, 64)

@@ -1,11 +1,9 @@
 """Judge and certify completions in worker processes, while their caller does something else.
 
-:meth:`CompletionJudge.begin` hands completions out, :meth:`CompletionJudge.finish` waits for what became of them. Two
-sets of workers live as long as the judge: one looks first, the other replays what the first has accepted. A worker that
-dies or overruns its time limit is ended with all that it started; what it had in hand is tried once more, alone, and a
-second failure raises :class:`vcrt.errors.VerifierFailure`: a broken verifier is never a verdict.
-
-Not covered: what is judged (:mod:`vcrt.replay.completions`).
+:meth:`CompletionJudge.begin` hands completions out, :meth:`CompletionJudge.finish` waits for their judgements. Two sets
+of workers live as long as the judge: the first judges, the second replays what the first has accepted. A worker that
+dies or exceeds its time limit is ended with all that it started. Its completion is tried once more, alone; a second
+failure raises :class:`vcrt.errors.VerifierFailure`: a broken verifier is never a verdict.
 """
 
 from __future__ import annotations
@@ -26,17 +24,17 @@ from vcrt.replay.completions import FirstLook, Judgement, Work, look_again, look
 from vcrt.replay.shards import EnvironmentFactory, Kept
 from vcrt.workers import WorkerDiedError, Workers
 
-#: The most steps of a completion that is certified, by default: of more, contexts are sampled, and certified orders may
-#: be illegal. A longer one stands for itself.
+#: The default for the most steps of a certified completion. With more, contexts are sampled, and certified orders may
+#: be illegal. A longer completion stands for itself.
 MAX_STEPS = MAX_COMPLETE
 
 
 class CompletionJudge:
-    """Judges completions of an environment, ``jobs`` at a time; a context manager that ends its workers.
+    """A judge of completions, ``jobs`` at a time; a context manager that ends its workers.
 
-    Of several environments by their names, each completion names its own. Equal completions of equal tasks are judged
-    once. Judgements depend neither on ``jobs`` nor on what is beside them. Of each success, ``max_illegal`` illegal
-    orders are judged, too.
+    With several environments by name, each completion names its own. Equal completions of equal tasks are judged once.
+    Judgements depend neither on ``jobs`` nor on other completions. For each success, up to ``max_illegal`` illegal
+    orders are judged too.
     """
 
     def __init__(
@@ -59,7 +57,7 @@ class CompletionJudge:
         self._workers: tuple[Workers, Workers] | None = None
         self._lock = Lock()
         self._asked: list[str] = []
-        #: What is to be judged, and what has been, by its key.
+        #: Work and judgements, by key.
         self._work: dict[str, Work] = {}
         self._found: dict[str, Judgement] = {}
         self._first: dict[str, Future[FirstLook]] = {}
@@ -72,7 +70,7 @@ class CompletionJudge:
         self.end(kind, failure, trace)
 
     def end(self, kind: object = None, failure: object = None, trace: object = None) -> None:
-        """End the workers; they begin anew when something is handed out."""
+        """End the workers; they start anew with the next work."""
         with self._lock:
             ended, self._workers = self._workers or (), None
         for workers in ended:
@@ -84,11 +82,11 @@ class CompletionJudge:
         completions: Sequence[str],
         environments: Sequence[str] | None = None,
     ) -> None:
-        """Hand completions out, each with its task; those of an earlier call are forgotten.
+        """Hand completions out, each with its task; forget those of an earlier call.
 
-        ``environments`` are the names of theirs, where there are several. Raises
-        :class:`vcrt.errors.MalformedInputError` for a task that JSON does not hold, and
-        :class:`vcrt.errors.UnknownNameError` for an environment that is not there.
+        ``environments`` names the environment of each, if there are several. Raise
+        :class:`vcrt.errors.MalformedInputError` for a task that JSON cannot hold, and
+        :class:`vcrt.errors.UnknownNameError` for an unknown environment.
         """
         names = [""] * len(tasks) if environments is None else environments
         work: list[Work] = [
@@ -104,9 +102,10 @@ class CompletionJudge:
         self._submit()
 
     def finish(self) -> list[Judgement]:
-        """The judgement of each completion that was handed out, in their order; waits for them.
+        """Wait for the judgements, and return them in the order of the completions.
 
-        Raises :class:`VerifierFailure` for what broke its worker twice, and what the environment raises.
+        Raise :class:`VerifierFailure` for a completion that broke its worker twice, and whatever the environment
+        raises.
         """
         for key in self._work:
             while key not in self._found:
@@ -121,7 +120,7 @@ class CompletionJudge:
         return self._factory[name]
 
     def _submit(self) -> None:
-        """Hand out whatever has no judgement yet."""
+        """Hand out all work without a judgement."""
         if self._workers is None:
             self._workers = Workers(self._jobs, self._on_wait), Workers(self._jobs, self._on_wait)
         self._first, self._second = {}, {}
@@ -130,7 +129,7 @@ class CompletionJudge:
             if key not in self._found:
                 try:
                     future = self._workers[0].submit(look, (number, work))
-                except WorkerDiedError as broken:  # for whoever waits to find
+                except WorkerDiedError as broken:  # raised to the waiting caller
                     future = Future()
                     future.set_exception(broken)
                 self._first[key] = future
@@ -143,7 +142,7 @@ class CompletionJudge:
         second: dict[str, Future[Judgement]],
         done: Future[FirstLook],
     ) -> None:
-        """Go on at once, in a thread of the workers; whatever is broken is for whoever waits to find."""
+        """Continue at once, in a thread of the workers; leave failures to the waiting caller."""
         if not done.cancelled() and done.exception() is None:
             with suppress(WorkerDiedError):
                 self._go_on(key, number, second, done.result())
@@ -153,7 +152,7 @@ class CompletionJudge:
     ) -> None:
         """Hand a completion that the first look accepted to the second."""
         with self._lock:
-            # Of an earlier call, whatever is still done is for nothing.
+            # Drop the results of an earlier call.
             is_asked = second is self._second and self._workers is not None
             if is_asked and look.evidence is not None and key not in second:
                 assert self._workers is not None
@@ -162,7 +161,7 @@ class CompletionJudge:
                 second[key] = self._workers[1].submit(again, piece)
 
     def _wait_for(self, key: str) -> None:
-        """Find the judgement of one completion, or of what broke the workers beside it."""
+        """Wait for the judgement of one completion; if workers broke, judge the suspects alone."""
         if self._workers is None:
             self._submit()
         assert self._workers is not None

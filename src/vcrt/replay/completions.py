@@ -1,11 +1,11 @@
-"""Certify the steps of a completion that solves its task, and choose which of their orders are scored.
+"""Certify the steps of a completion that solves its task, and choose the orders of them to score.
 
-The steps that a model wrote are an episode like any other: they are replayed in every order (of more than
-``vcrt.limits.MAX_EXHAUSTIVE`` steps, in every context, or a sample of them), again in another process and succession,
-shown to the second opinions, and certified with the preset ``any``. The orbit of the completion is the same text with
-its steps in any certified order. A failure is certified for nothing and stands for itself.
+The steps that a model wrote are an episode like any other: they are replayed in every order (with more than
+``vcrt.limits.MAX_EXHAUSTIVE`` steps, in every context, or a sample of contexts), again in another process and
+succession, compared by second opinions, and certified with the preset ``any``. The orbit of the completion is the same
+text with its steps in each certified order. A failed completion is not certified and stands for itself.
 
-Not covered: worker processes (:mod:`vcrt.replay.completion_judge`), tokens and probabilities.
+:mod:`vcrt.replay.completion_judge` has the worker processes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from vcrt.replay.shards import (
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """A text as pieces that change places: ``moved[i]`` is step i, ``fixed`` is what stands before, between and after.
+    """A text in pieces: ``moved[i]`` is step i, ``fixed`` has the texts before, between and after the steps.
 
     ``fixed`` has one text more than ``moved``.
     """
@@ -53,7 +53,7 @@ class Segments:
     moved: tuple[str, ...]
 
     def text(self, order: Order) -> str:
-        """The whole text with its steps in this order."""
+        """Return the whole text with its steps in this order."""
         pieces = [self.fixed[0]]
         for step, after in zip(order, self.fixed[1:], strict=True):
             pieces += [self.moved[step], after]
@@ -67,23 +67,23 @@ class Segments:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """What is known of a completion.
+    """The judgement of a completion.
 
     ``failure`` says why it does not solve its task, None if it does. Then ``order`` is the certified order of its steps
-    in ``segments``, or None where they are certified for nothing, and ``exclusion`` says why not: a kind of
-    :class:`vcrt.certificates.episodes.Exclusion`, or ``single_step``, ``too_many_steps``,
-    ``reading`` or ``contradicted``. ``complete`` says whether every context was replayed, as it is of up to
-    ``vcrt.limits.MAX_COMPLETE`` steps; beyond, the certificate is that of a sample. Times are in seconds of a worker.
+    in ``segments``. Where there is none, ``exclusion`` gives the reason: a kind of
+    :class:`vcrt.certificates.episodes.Exclusion`, or ``single_step``, ``too_many_steps``, ``reading`` or
+    ``contradicted``. ``complete`` says whether every context was replayed, as for up to ``vcrt.limits.MAX_COMPLETE``
+    steps; beyond, the certificate rests on a sample. Times are in seconds of a worker.
 
-    ``failing`` are those of the :func:`illegal_orders` whose text, judged by itself, does not solve the task, and
-    ``other_solutions`` counts those whose text does: they end otherwise, or let a step give another output. Both are of
-    as many orders as were asked for.
+    ``failing`` has those of the :func:`illegal_orders` whose text, judged by itself, does not solve the task, and
+    ``other_solutions`` counts those whose text does: they end otherwise, or a step gives another output. Both cover as
+    many orders as were requested.
     """
 
     failure: str | None
     num_steps: int = 0
     segments: Segments | None = None
-    #: For each step, the first of those that run the same.
+    #: For each step, the first step with the same payload.
     copies: tuple[int, ...] = ()
     order: PartialOrder | None = None
     exclusion: str | None = None
@@ -102,14 +102,14 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class FirstLook:
-    """What the first worker found: a judgement, and of several steps that succeed, the evidence for more."""
+    """The first worker's result: a judgement and, for several steps that succeed, the evidence for certification."""
 
     judgement: Judgement
     versions: Versions | None = None
     evidence: Evidence | None = None
 
 
-#: Certified orders of a completion whose texts are judged by themselves: in a block, and of how many blocks.
+#: Certified orders of a completion whose texts are judged by themselves: the number in a block, and of blocks.
 JUDGED, JUDGED_BLOCKS = 24, 4
 #: An environment, a task and a completion.
 Work: TypeAlias = tuple[EnvironmentFactory, Json, str]
@@ -151,9 +151,9 @@ def look_first(work: Work, max_steps: int) -> FirstLook:
 
 
 def look_again(work: tuple[Work, FirstLook], max_illegal: int = 0) -> Judgement:
-    """Replay what the first look replayed, in another process and succession, and certify it or say why not.
+    """Repeat the first look's replays in another process and succession, and certify the completion or say why not.
 
-    Of a success that is certified, ``max_illegal`` of its illegal orders are judged, too.
+    Judge also up to ``max_illegal`` illegal orders of a certified success.
     """
     (factory, task, _), first = work
     began = time.perf_counter()
@@ -197,7 +197,7 @@ def _uncertified(judgement: Judgement, kind: str, detail: str) -> Judgement:
 def _read_otherwise(
     environment: WrittenSteps, task: Json, judgement: Judgement, episode: Episode
 ) -> str | None:
-    """How the text is read with its steps in another order, if not as those steps; None if it always is."""
+    """Return how the text in another order of its steps is read differently; None if it never is."""
     segments = judgement.segments
     assert segments is not None
     for order in orders_to_read(episode.num_operations):
@@ -218,10 +218,10 @@ def _read_otherwise(
 
 
 def orders_to_read(number: int) -> list[Order]:
-    """Orders in which each step stands at each place and each pair stands side by side, both ways round.
+    """Return orders in which each step stands at each place and each pair is adjacent in both directions.
 
-    Up to ``MAX_EXHAUSTIVE`` steps all orders, beyond a Williams design of ``number`` orders, or twice as many if
-    ``number`` is odd.
+    Return all orders of up to ``MAX_EXHAUSTIVE`` steps; beyond, a Williams design of ``number`` orders, or twice as
+    many if ``number`` is odd.
     """
     if number <= MAX_EXHAUSTIVE:
         return list(all_orders(number))
@@ -233,9 +233,9 @@ def orders_to_read(number: int) -> list[Order]:
 def _contradiction(
     environment: WrittenSteps, task: Json, judgement: Judgement, order: PartialOrder
 ) -> str | None:
-    """A certified order whose text, judged by itself, does not solve the task, and why not; None if all that were do.
+    """Return a certified order whose text, judged by itself, does not solve the task, and why; None if there is none.
 
-    All orders of a small orbit; of a larger one, those of blocks in several places.
+    Judge all orders of a small orbit; of a larger one, blocks in several places.
     """
     blocks = [
         scored_orders(order, max_legal=JUDGED, draw=generator(0, "judged", number))
@@ -251,7 +251,7 @@ def _contradiction(
 def _failure(
     environment: WrittenSteps, task: Json, judgement: Judgement, order: Order
 ) -> str | None:
-    """Why a completion with its steps in another order does not solve its task, None if it does."""
+    """Return why a completion with its steps in another order does not solve its task; None if it does."""
     assert judgement.segments is not None
     text = judgement.segments.text(order)
     try:
@@ -266,7 +266,7 @@ def _since(began: float) -> float:
 
 
 def segments_of(trace: WrittenTrace, completion: str) -> Segments:
-    """A completion as the texts of its steps and what stands around them."""
+    """Split a completion into the texts of its steps and the texts around them."""
     ends = [0, *(step.end for step in trace.steps)]
     starts = [*(step.start for step in trace.steps), len(completion)]
     return Segments(
@@ -277,7 +277,7 @@ def segments_of(trace: WrittenTrace, completion: str) -> Segments:
 
 @dataclass(frozen=True, slots=True)
 class ScoredOrders:
-    """Certified orders of a completion's steps that are scored; the first is the one in which they were written."""
+    """Certified orders of a completion's steps to score; the first is the written one."""
 
     legal: tuple[Order, ...]
     #: Whether these are the whole orbit.
@@ -285,14 +285,14 @@ class ScoredOrders:
 
 
 def scored_orders(order: PartialOrder, *, max_legal: int, draw: Draws) -> ScoredOrders:
-    r"""The orbit of the order 0, 1, 2, ... if it has at most ``max_legal`` orders, else a block of it.
+    r"""Return the orbit of the order 0, 1, 2, ... if it has at most ``max_legal`` orders, else a block of it.
 
     A block has all legal orders that differ from the written one within a window of neighbouring places alone. Its
-    width is the largest whose permutations fit, its place is drawn, and neither depends on the order that was written.
-    So the windows' blocks are a partition of the orbit :math:`O`, and of a text that the policy :math:`\pi_k` has
-    drawn from it, :math:`E[Z_\theta(B) / Z_k(B)] = \sum_B Z_k(B) / Z_k(O) \cdot Z_\theta(B) / Z_k(B) = Z_\theta(O) /
-    Z_k(O)`: the ratio of the block's mass is an unbiased estimate of the orbit's, and so is its gradient. With blocks
-    of one order it is the ratio of the trajectory.
+    width is the largest whose permutations fit, its place is drawn, and neither depends on the written order. So the
+    blocks of a window partition the orbit :math:`O`. For a text that the policy :math:`\pi_k` has drawn from it,
+    :math:`E[Z_\theta(B) / Z_k(B)] = \sum_B Z_k(B) / Z_k(O) \cdot Z_\theta(B) / Z_k(B) = Z_\theta(O) / Z_k(O)`: the
+    ratio of the block's mass is an unbiased estimate of the orbit's, and so is its gradient. For blocks of one order it
+    is the ratio of the trajectory.
     """
     number = order.num_operations
     written = tuple(range(number))
@@ -308,17 +308,17 @@ def scored_orders(order: PartialOrder, *, max_legal: int, draw: Draws) -> Scored
 def illegal_orders(
     order: PartialOrder, *, copies: Sequence[int] | None = None, most: int
 ) -> list[Order]:
-    """Orders that are not certified: all if there are at most ``most``, else so many that reverse one pair.
+    """Return orders that are not certified: all if there are at most ``most``, else those that reverse one pair.
 
-    Those differ from a legal order in one certified pair of neighbours alone (the paper's minimally changed reversals),
-    and are nearest to the written order, pair by pair. Steps that run the same (``copies[i]`` is the first that runs
-    the same as step i) can be told apart by what is thought before them: an order that is legal but for which of them
-    is which is neither legal nor illegal.
+    Each of the latter differs from a legal order in one certified pair of neighbours alone (the paper's minimally
+    changed reversals), and is nearest to the written order. Steps with the same payload (``copies[i]`` is the first
+    with that of step i) may follow different thoughts: an order that is legal up to exchanges of such steps counts as
+    neither legal nor illegal. Return at most ``most`` orders.
     """
     number = order.num_operations
     if not order.pairs or most == 0:
         return []
-    # A certified pair forbids half of all orders at least.
+    # A certified pair forbids at least half of all orders.
     few = factorial(number) <= 2 * most
     found = [each for each in all_orders(number) if not order.allows(each)] if few else []
     if not 0 < len(found) <= most:
@@ -329,13 +329,13 @@ def illegal_orders(
 
 
 def _numbered(order: Order, copies: Sequence[int]) -> Order:
-    """The order with steps that run the same in the succession in which they were written."""
+    """Return the order with steps of the same payload in the succession in which they were written."""
     left = {first: iter([k for k, own in enumerate(copies) if own == first]) for first in copies}
     return tuple(next(left[copies[step]]) for step in order)
 
 
 def _reordered_within(order: PartialOrder, first: int, end: int) -> list[Order]:
-    """The legal orders that differ from 0, 1, 2, ... in the places from ``first`` up to ``end`` alone."""
+    """Return the legal orders that differ from 0, 1, 2, ... only in the places from ``first`` up to ``end``."""
     number = order.num_operations
     inside = [(a - first, b - first) for a, b in order.pairs if first <= a and b < end]
     found = linear_extensions_up_to(PartialOrder.of(end - first, inside), factorial(end - first))
@@ -346,7 +346,7 @@ def _reordered_within(order: PartialOrder, first: int, end: int) -> list[Order]:
 
 
 def _reversal(order: PartialOrder, pair: tuple[int, int]) -> Order:
-    """The order nearest to 0, 1, 2, ... that is legal but for this pair, which stand side by side, reversed."""
+    """Return the order nearest to 0, 1, 2, ... that is legal except for this pair, adjacent and reversed."""
     first, second = pair
     between = range(first + 1, second)
     needed = [step for step in between if order.predecessors[second] >> step & 1]

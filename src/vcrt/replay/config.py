@@ -1,6 +1,6 @@
-"""Say what to certify: series of candidate episodes, sampled by schema or given one by one, and schemas by name.
+"""Describe what to certify: series of candidate episodes, sampled by schema or given one by one, and schemas by name.
 
-Equal configurations under equal versions give equal datasets. Not covered: how the work is done and by how many.
+Equal configurations under equal versions give equal datasets, whatever the number of processes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ SHARD_SIZE = 10
 
 
 def shard_size(num_episodes: int) -> int:
-    """Candidates in one shard where so many episodes are asked for: few at a time for few, so that none is in vain.
+    """Return the candidates of one shard for so many requested episodes: few for few, so that none is wasted.
 
-    Two at least: what one episode leaves behind for the next shows when they are replayed in another succession. It
-    depends on nothing else: an interrupted certification finds its shards again.
+    A shard has at least two: replays in another succession show what one episode leaves behind for the next. The size
+    depends on nothing else, so an interrupted certification finds its shards again.
     """
     return min(SHARD_SIZE, max(2, -(-num_episodes // 4)))
 
@@ -34,7 +34,7 @@ def shard_size(num_episodes: int) -> int:
 class Series:
     """The candidates of one schema.
 
-    Sampled until ``wanted`` are certified; or, if ``wanted`` is None, the given ``episodes``, as many as certify.
+    They are sampled until ``wanted`` are certified; if ``wanted`` is None, they are the given ``episodes``.
     """
 
     environment: str
@@ -48,7 +48,7 @@ class Series:
         return f"{self.environment}/{self.schema}"
 
     def to_json(self) -> dict[str, Json]:
-        """What the series asks for: a number of sampled episodes, or a digest of the given ones."""
+        """Return the request: a number of sampled episodes, or a digest of the given ones."""
         asked: dict[str, Json] = {"environment": self.environment, "schema": self.schema}
         if self.wanted is not None:
             return {**asked, "sampled": self.wanted}
@@ -58,7 +58,7 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CertificationConfig:
-    """What to certify, from which seed every candidate's own seed is derived, and what a frozen episode looks like.
+    """What to certify, the seed from which every candidate's seed is derived, and the requirements on episodes.
 
     Raises :class:`MalformedInputError` if two series have one name.
     """
@@ -83,7 +83,7 @@ class CertificationConfig:
         return tuple(dict.fromkeys(series.environment for series in self.series))
 
     def to_json(self) -> dict[str, Json]:
-        """The JSON form, as manifests hold it."""
+        """Return the JSON form, as manifests hold it."""
         return {
             "seed": self.seed,
             "num_operations": self.preset.num_operations,
@@ -93,7 +93,7 @@ class CertificationConfig:
         }
 
     def candidate_seed(self, series: Series, number: int) -> int:
-        """The seed of a sampled series' candidate."""
+        """Return the seed of a sampled series' candidate."""
         return derive_seed(self.seed, series.environment, series.schema, number) % 2**31
 
 
@@ -104,7 +104,7 @@ def sampled(
     seed: int = 0,
     preset: Preset = PAPER_PRESET,
 ) -> CertificationConfig:
-    """Sampled series: ``schemas`` by environment, ``episodes`` for each schema (or by environment)."""
+    """Return sampled series: ``schemas`` by environment, ``episodes`` for each schema (or by environment)."""
     return CertificationConfig(
         series=tuple(
             Series(
@@ -121,7 +121,7 @@ def sampled(
 
 
 def given(episodes: Sequence[Episode], *, preset: Preset = PAPER_PRESET) -> CertificationConfig:
-    """Series of given episodes, one for each environment and schema, in the order of the episodes."""
+    """Return series of given episodes, one for each environment and schema, sorted; episodes keep their order."""
     grouped: dict[tuple[str, str], list[Episode]] = {}
     for episode in episodes:
         grouped.setdefault((episode.environment, episode.schema), []).append(episode)
@@ -140,12 +140,12 @@ def select_schemas(
     *,
     load: Callable[[str], Description] = lambda name: describe(Registered(name)),
 ) -> dict[str, tuple[str, ...]]:
-    """Schemas by environment, from names like ``clrs`` or ``clrs/mst_kruskal``; those of the paper for no names.
+    """Return schemas by environment, from names like ``clrs`` or ``clrs/mst_kruskal``; the paper's for no names.
 
-    An environment by itself stands for its default schemas of the preset; the preset ``any`` takes those of every one.
+    An environment without a schema stands for its default schemas of the preset, or of every preset if that is ``any``.
 
-    Raises :class:`vcrt.errors.UnknownNameError` for a name that is not registered, and :class:`vcrt.errors.VcrtError`
-    for one that has nothing of the preset.
+    Raise :class:`vcrt.errors.UnknownNameError` for an unknown name, and :class:`vcrt.errors.VcrtError` for one that has
+    nothing of the preset.
     """
     chosen: dict[str, list[str]] = {}
     for name in tuple(names) or PAPER_ENVIRONMENTS:

@@ -1,14 +1,14 @@
 """Replay an episode context by context: every reachable context, or sampled contexts and one order of each class.
 
-Up to ``MAX_COMPLETE`` operations, every operation is run in every reachable context, after up to four of the sequences
-that lead there, and then some whole orders are walked at random: that all are answered alike is what merging contexts
-rests on. Beyond, and where it is asked for, contexts are sampled (:mod:`vcrt.certificates.sampling`). Which sequences
-are replayed depends on the episode and the verifier's answers alone, so that a second replay in another succession
-gives the same tree.
+Up to ``MAX_COMPLETE`` operations, every operation runs in every reachable context, after up to four of the sequences
+that lead there; then some whole orders are walked at random. Merging contexts is sound if all of these get the same
+answers. Beyond, and where it is requested, contexts are sampled (:mod:`vcrt.certificates.sampling`). The replayed
+sequences depend on the episode and the verifier's answers alone, so a second replay in another succession gives the
+same tree.
 
-Merged replay goes on from each context once, for all orders of few operations: at most ``n 2^(n-1)`` transitions if
-everything commutes, where exhaustive replay runs ``n! n``. It is sound if equal canonical hashes imply equal futures,
-which the conformance kit tests; frozen datasets are not built from it. Not covered: what follows from the answers.
+Merged replay continues each context once, for all orders of few operations: it takes at most ``n 2^(n-1)`` transitions
+if everything commutes, where exhaustive replay takes ``n! n``. It is sound if equal canonical hashes imply equal
+futures, which the conformance kit tests; frozen datasets are not built from it.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from vcrt.printable import counted
 from vcrt.randomness import generator
 from vcrt.replay.replay import replay_all
 
-#: Sequences of a level that are asked for at a time.
+#: Sequences of a level that are requested at a time.
 AT_A_TIME = 1_000
-#: Whole orders that are walked at random through a complete lattice.
+#: Whole orders walked at random through a complete lattice.
 WHOLE_ORDERS = 64
-#: Asks for sequences, batch after batch; what was answered so far is in the mapping that it was made with.
+#: An iterator of batches of requested sequences; the answers so far are in the mapping that it was made with.
 Asking: TypeAlias = Iterator[list[Order]]
 
 
 @dataclass(slots=True)
 class _Work:
-    """One episode: what it asks for next, and what was answered so far."""
+    """One episode with the answers so far."""
 
     episode: Episode
     complete: bool
@@ -83,9 +83,9 @@ def replay_lattices(
 ) -> list[EpisodeReplays]:
     """Replay the episodes, all at once, batch by batch.
 
-    With ``sampled``, contexts are sampled for any number of operations. ``backwards`` asks for the same sequences in
-    another succession, each as a whole from its initial state. Raises :class:`TooLargeError` for an episode of more
-    than 64 operations or of more than ``MAX_CONTEXTS`` contexts, and what the environment raises.
+    With ``sampled``, contexts are sampled for any number of operations. ``backwards`` requests the same sequences in
+    another succession, each as a whole from its initial state. Raise :class:`TooLargeError` for an episode of more than
+    64 operations or too many contexts or sequences, and whatever the environment raises.
     """
     works = []
     for episode in episodes:
@@ -112,9 +112,9 @@ def replay_lattices(
 
 
 def replay_merged(environment: Environment, episodes: Sequence[Episode]) -> list[EpisodeReplays]:
-    """The replays of all orders of each episode, put together from contexts that are gone on from once.
+    """Return the replays of all orders of each episode, assembled from contexts that are continued once.
 
-    Raises what the environment raises, and :class:`VerifierFailure` if it answers a sequence in two ways.
+    Raise whatever the environment raises, and :class:`VerifierFailure` if it answers a sequence in two ways.
     """
     works = [_Work(episode, complete=True) for episode in episodes]
     _run(environment, [(w, _all_contexts(w, MAX_SEQUENCES, first_only)) for w in works])
@@ -138,7 +138,7 @@ def _merged(work: _Work) -> EpisodeReplays:
 
 
 class _Entry(NamedTuple):
-    """A sequence that a context was entered by, and its lot."""
+    """A sequence that entered a context, and a digest that decides its lot."""
 
     sequence: Order
     lot: bytes
@@ -149,14 +149,14 @@ class _Entry(NamedTuple):
 
 
 def _four(entries: tuple[_Entry, ...], entry: _Entry) -> tuple[_Entry, ...]:
-    """The sequences after which a context goes on: the least, the greatest, and two that are drawn by lot."""
+    """Keep up to four sequences of a context: the least, the greatest, and the two extremes by lot."""
     every = (*entries, entry)
     by_lot = sorted(every, key=lambda each: (each.lot, each.sequence))
     return tuple(dict.fromkeys((min(every), max(every), by_lot[0], by_lot[-1])))
 
 
 def _whole_orders(work: _Work) -> list[Order]:
-    """Orders that are walked at random through the lattice, to where nothing is accepted; none if it is flawed."""
+    """Walk orders at random through the lattice until nothing is accepted; return none if it is contradictory."""
     lattice = Lattice.of(work.tree())
     if work.answered.contradiction is not None or lattice.unequal is not None:
         return []
@@ -190,7 +190,7 @@ def _replay_sequences(
 
 
 def _all_contexts(work: _Work, max_contexts: int, merge: Merge[_Entry]) -> Asking:
-    """Every operation in every context, after those of its sequences that ``merge`` keeps."""
+    """Request every operation in every context, after those of its sequences that ``merge`` keeps."""
     answers, key = work.answers, work.episode.content_hash()
 
     def take(entry: _Entry, operation: int) -> _Entry | None:
@@ -207,7 +207,7 @@ def _all_contexts(work: _Work, max_contexts: int, merge: Merge[_Entry]) -> Askin
         merge=merge,
     )
     yield [()]
-    # Part by part, so that what does not fit is known before all of it was replayed.
+    # Part by part, so that an excess is known before everything was replayed.
     for part in chain(walk.parts(AT_A_TIME), [[]]):
         _require_room(
             len(walk.transitions), max_contexts, "contexts", work.episode, (_SAMPLE, _SHORTER)
@@ -216,9 +216,9 @@ def _all_contexts(work: _Work, max_contexts: int, merge: Merge[_Entry]) -> Askin
 
 
 def _sampled_contexts(work: _Work) -> Asking:
-    """Sampled contexts, and one order of each class.
+    """Request sampled contexts, and one order of each class.
 
-    Where there are too many classes, none is asked for, and the evidence says of itself that it certifies nothing.
+    If there are too many classes, request none; the evidence itself then shows that it certifies nothing.
     """
     draw = generator(0, "sampled contexts", work.episode.content_hash())
     num_operations = work.episode.num_operations
@@ -237,11 +237,11 @@ def _run(
 
 
 def _run_by_steps(environment: StepEnvironment[object], work: _Work, asking: Asking) -> None:
-    """Step by step, each sequence from the state of its longest prefix that has run."""
+    """Run step by step, each sequence from the state of its longest prefix that has run."""
     states: dict[Order, object] = {}
     for wanted in asking:
         if work.complete:
-            # Only the level before is gone on from, and there may be very many states.
+            # Keep the states of the previous level alone, since there may be very many.
             length = len(wanted[0]) - 1 if wanted else 0
             if any(len(sequence) < length for sequence in states):
                 states = {
@@ -253,7 +253,7 @@ def _run_by_steps(environment: StepEnvironment[object], work: _Work, asking: Ask
             )
             for length in range(first, len(sequence) + 1):
                 prefix = sequence[:length]
-                # Whatever was accepted has its state, so this one was refused.
+                # Every accepted sequence has its state, so this one was refused.
                 if prefix in work.answers:
                     break
                 reached = _reached(environment, work.episode, prefix, states)
@@ -269,7 +269,7 @@ def _reached(
     sequence: Order,
     states: dict[Order, object],
 ) -> Reached:
-    """The answer to a sequence's last step; the state that it leads to is put beside that of its prefix."""
+    """Return the answer to a sequence's last step; add the state that it leads to."""
     output = None
     if not sequence:
         state = environment.initial_state(episode)
@@ -298,7 +298,7 @@ def _reason(environment: Environment, episode: Episode, sequence: Order, refusal
 def _run_by_batches(
     environment: Environment, asking: Sequence[tuple[_Work, Asking]], *, backwards: bool
 ) -> None:
-    """Whole sequences, those that all episodes ask for at a time together."""
+    """Run whole sequences; together those that all episodes request at a time."""
     running = list(asking)
     while running:
         wanted = [(work, more, next(more, None)) for work, more in running]

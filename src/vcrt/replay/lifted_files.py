@@ -1,6 +1,6 @@
-"""Hold what is lifted out of a user's file of proofs, whichever prover judges it, and what was found about it.
+"""Hold what is lifted from a user's file of proofs, for any prover, and the findings about it.
 
-Not covered: what is lifted, which is each prover's own.
+Each prover's package does the lifting.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from vcrt.errors import MalformedInputError, VerifierFailure
 
 #: The schema of lifted episodes.
 LIFT_SCHEMA = "lift"
-#: Replays all orders of each episode.
+#: A function that replays all orders of each episode.
 ReplayOrders: TypeAlias = Callable[[Environment, Sequence[Episode]], list[EpisodeReplays]]
-#: Why something is refused: one of those of :class:`Refusal`, or the name of the prover that refuses it.
+#: A cause of :class:`Refusal`, the name of the refusing prover included.
 Cause: TypeAlias = str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LiftedStep:
-    """A step as it stands in the file: its label, its text, its line and, where known, ``LINE:COLUMN-LINE:COLUMN``."""
+    """A step in the file: its label, its text, its line and, where known, ``LINE:COLUMN-LINE:COLUMN``."""
 
     label: str
     text: str
@@ -35,7 +35,7 @@ class LiftedStep:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lifted:
-    """An episode, and the theorem in whose proof it was found."""
+    """An episode, and the theorem whose proof contains it."""
 
     theorem: str
     line: int
@@ -46,11 +46,11 @@ class Lifted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refusal:
-    """Something in a file that is not lifted or not judged; ``theorem`` is lost by it, if one is.
+    """A part of a file that is not lifted or not judged; ``theorem`` names the theorem that this excludes, if any.
 
-    ``cause`` is ``grammar`` (its text may not reach the prover, or is none of the forms that are lifted), ``before``
-    (what stands before it may not), ``short`` (fewer steps than a window has), the prover's name (it refuses it as it
-    stands), ``assumptions`` (it rests on axioms), or ``no verdict`` (the prover gave none).
+    ``cause`` is ``grammar`` (its text may not reach the prover, or has no form that is lifted), ``before`` (the text
+    before it may not), ``short`` (fewer steps than a window has), the prover's name (the prover refuses it as written),
+    ``assumptions`` (it rests on axioms), or ``no verdict`` (the prover gave none).
     """
 
     file: str
@@ -68,7 +68,7 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LiftedFile:
-    """All that a file gives: episodes in the order in which they stand there, and refusals by their lines."""
+    """The content of a file: episodes in their order, and refusals by line."""
 
     name: str
     digest: str
@@ -77,7 +77,7 @@ class LiftedFile:
 
     @classmethod
     def of(cls, name: str, digest: str, outcomes: Iterable[Lifted | Refusal]) -> LiftedFile:
-        """The two kinds of outcomes apart."""
+        """Split the outcomes into episodes and refusals."""
         every = list(outcomes)
         lifted = tuple(one for one in every if isinstance(one, Lifted))
         return cls(name=name, digest=digest, lifted=lifted, refused=_refused(every))
@@ -90,7 +90,7 @@ def _refused(outcomes: Iterable[object]) -> tuple[Refusal, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LiftedTheorem:
-    """A window of a theorem's proof, and what was found about it."""
+    """A window of a theorem's proof, and the findings about it."""
 
     lifted: Lifted
     orders: OrdersReport
@@ -98,7 +98,7 @@ class LiftedTheorem:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileLift:
-    """All that was found in a file, and what was refused, by lines."""
+    """All findings about a file, and the refusals by line."""
 
     file: str
     digest: str
@@ -110,7 +110,7 @@ class FileLift:
     def of(
         cls, file: LiftedFile, versions: Versions, outcomes: Iterable[LiftedTheorem | Refusal]
     ) -> FileLift:
-        """What was found about what a file gave, with what was refused before."""
+        """Combine the findings about a file with the refusals of lifting it."""
         every = [*file.refused, *outcomes]
         return cls(
             file=file.name,
@@ -128,10 +128,10 @@ def judged_windows(
     stands: str,
     prover: Cause,
 ) -> Iterator[LiftedTheorem | Refusal]:
-    """What each window of a file does in every order, as ``replay`` replays them, or why it is not judged.
+    """Yield the result of ``replay`` for each window of a file in every order, or the reason why it is not judged.
 
-    Each is judged by itself, so that one that is refused does not stop the others. ``stands`` says what a proof must
-    be for that, ``prover`` is the cause of what the prover refuses.
+    Each window is judged by itself, so a refused one does not stop the others. ``stands`` says what a proof must be to
+    be judged; ``prover`` is the cause of the prover's own refusals.
     """
     for window in file.lifted:
         cause, allowed = prover, stands

@@ -1,7 +1,7 @@
 """Replay every complete order of an episode, each by itself, through the native verifier.
 
-Exhaustive replay is the oracle that frozen datasets are built from. Verdicts are never inferred here; a verifier that
-breaks raises :class:`vcrt.errors.VerifierFailure`.
+Exhaustive replay is the oracle that frozen datasets are built from. It infers no verdict; a verifier that breaks raises
+:class:`vcrt.errors.VerifierFailure`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ def replay_exhaustively(
     backwards: bool = False,
     sharing: bool = False,
 ) -> list[EpisodeReplays]:
-    """Replay all orders of each episode, as :func:`replay_all` asks for sequences.
+    """Replay all orders of each episode by :func:`replay_all`.
 
-    Each order starts afresh; with ``sharing``, orders that begin alike are run once as far as they do, where the
-    environment allows it (:mod:`vcrt.environments.shared_prefixes`): enough for one of two replays, not for both.
-    Raises :class:`VerifierFailure` if the verifier answers other requests than those that were asked, or not in due
-    form.
+    Each order starts afresh. With ``sharing``, orders with a common prefix run it once, where the environment allows it
+    (:mod:`vcrt.environments.shared_prefixes`); that suits one of two replays, not both. Raise :class:`VerifierFailure`
+    if the verifier answers requests that were not made, or in another form.
     """
     requests = [
         ReplayRequest(episode, order)
@@ -56,10 +55,10 @@ def replay_all(
     sharing: bool = False,
     backwards: bool = False,
 ) -> list[Replay]:
-    """The environment's answers, asked for in batches of the size that it prefers, each checked for its form.
+    """Return the environment's answers, requested in batches of its preferred size, each checked for its form.
 
-    ``backwards`` asks for the same in another succession: last sequence first, and the episodes in turn. A verifier
-    whose answers depend on what it was asked before answers differently then.
+    ``backwards`` requests the same in another succession: last sequences first, with the episodes alternating. A
+    verifier whose answers depend on earlier requests then answers differently.
     """
     places = list(range(len(requests)))
     if backwards:
@@ -86,7 +85,7 @@ def replay_all(
 
 
 def _are_hashes(answers: Sequence[Replay]) -> bool:
-    """Whether all state hashes in these answers are SHA-256; each different value is looked at once."""
+    """Return whether all state hashes in these answers are SHA-256; check each distinct value once."""
     try:
         values = set[object]().union(*(answer.state_hashes for answer in answers))
     except (AttributeError, TypeError):
@@ -95,7 +94,7 @@ def _are_hashes(answers: Sequence[Replay]) -> bool:
 
 
 def _flaw(request: ReplayRequest, answer: Replay, are_hashes: bool) -> str | None:
-    """What is wrong with the form of an answer, or None; ``are_hashes``: those of its batch are known to be hashes."""
+    """Return the flaw in an answer's form, or None; ``are_hashes`` says that its batch holds valid hashes alone."""
     if not isinstance(answer, Replay) or answer.sequence != request.sequence:
         return f"the answer {answer!r:.120}"
     hashes, length = answer.state_hashes, len(request.sequence)
@@ -129,7 +128,7 @@ def _malformed(environment: Environment, found: str, expected: str) -> VerifierF
 
 
 def _are_outputs(value: object, number: int) -> TypeGuard[list[str | None] | None]:
-    """Whether a replay's JSON has as many outputs, some at least; or none and no field."""
+    """Return whether a replay's JSON has an output or None for each step, at least one output; or no such field."""
     if value is None:
         return True
     return (
@@ -141,7 +140,7 @@ def _are_outputs(value: object, number: int) -> TypeGuard[list[str | None] | Non
 
 
 def replay_to_json(replay: Replay) -> dict[str, Json]:
-    """The JSON form of a replay; :func:`replay_from_json` reads it."""
+    """Return the JSON form of a replay; :func:`replay_from_json` reads it."""
     reason = None if replay.rejection is None else replay.rejection.reason
     value: dict[str, Json] = {
         "order": list(replay.sequence),
@@ -152,7 +151,7 @@ def replay_to_json(replay: Replay) -> dict[str, Json]:
 
 
 def replay_from_json(value: object) -> Replay:
-    """Read a replay; raises :class:`MalformedInputError`."""
+    """Read a replay; raise :class:`MalformedInputError` for another form."""
     match value:
         case {"order": list(order), "state_hashes": list(hashes), "rejection": reason, **more} if (
             all(isinstance(i, int) for i in order)

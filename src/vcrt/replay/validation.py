@@ -1,11 +1,11 @@
-"""Test whether an environment conforms and whether its episodes are certified: ``vcrt environments validate``.
+"""Test whether an environment conforms and its episodes are certified: ``vcrt environments validate``.
 
-Of a few operations, every order of several episodes is replayed. Of many, one episode is enough of a quick look: it is
-replayed as ``vcrt certify`` would do it once, and what that took is part of the answer.
+Of episodes with few operations, every order of several is replayed. Of those with many, a single one is certified
+unless the look is quick: it is replayed as in one of the two replays of ``vcrt certify``, and its cost is reported.
 
-The checks run in a process of their own, which says early on what they will cost. That is found by rehearsal: the same
-checks, on an environment of the same form that accepts everything at once. A verifier that refuses needs fewer calls.
-What certifying a long episode costs is not known beforehand.
+The checks run in a process of their own, which estimates their cost early by a rehearsal: the same checks on an
+environment of the same form that accepts everything at once. A verifier that refuses needs fewer calls. The cost of
+certifying a long episode is not estimated.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from vcrt.replay.replay import replay_exhaustively
 from vcrt.replay.shards import EnvironmentFactory
 
 Done: TypeAlias = frozenset[str]
-#: How the exclusions are mended that no check of the conformance kit explains.
+#: Remedies for the exclusions that no check of the conformance kit explains.
 _REMEDIES: dict[ExclusionKind, str] = {
     "outside_schema": "let one pair of four operations depend on each other and the other five pairs commute, or give "
     'the schema preset="any", which takes any relations and 2 to 64 operations',
@@ -81,7 +81,7 @@ _LONG_REMEDIES: dict[ExclusionKind, str] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cost:
-    """What the certification of one long episode took, by the clock on the wall, and how much it replayed."""
+    """The cost of certifying one long episode, in seconds of wall-clock time, and the number of replays."""
 
     subject: str
     num_operations: int
@@ -98,17 +98,17 @@ def look_at(
     checked: Callable[[Finding], None] = lambda finding: None,
     long: bool = True,
 ) -> tuple[list[Finding], list[Cost]]:
-    """The findings of the conformance kit and of certifying a few episodes, and what long ones cost.
+    """Return the findings of the conformance kit and of certifying a few episodes, and the costs of long ones.
 
-    ``quick`` leaves out most sequences, all episodes but the first and the certification of long ones; without
-    ``long``, these alone are left out.
+    ``quick`` leaves out most sequences, all episodes but the first, and the certification of long ones; without
+    ``long``, the certification of long ones alone is left out.
     """
     if comes_from_logs(environment):
         environment.sample(
             environment.schemas[0].name, seeds[0]
         )  # raises, and says which command has the checks
     findings = validate(environment, seeds, quick=quick, checked=checked)
-    # What does not answer cannot be certified.
+    # A schema without an answer cannot be certified.
     silent = {found.subject for found in findings if found.check == ANSWERS and not found.passed}
     costs = []
     for schema in environment.schemas:
@@ -124,7 +124,7 @@ def look_at(
 
 
 def not_looked_at(environment: Description, num_episodes: int) -> str:
-    """What a quick look leaves out, in words."""
+    """Return, in words, what a quick look leaves out."""
     long = ", ".join(schema.name for schema in environment.schemas if is_long(schema))
     return (
         f"A quick look: 1 of {counted(num_episodes, 'episode')} of each schema, and three orders of its steps with "
@@ -136,16 +136,16 @@ def not_looked_at(environment: Description, num_episodes: int) -> str:
 
 
 def is_long(schema: Schema) -> bool:
-    """Whether a schema's episodes are of many steps, or of any number."""
+    """Return whether a schema's episodes have many steps, or any number of steps."""
     return preset_named(schema.preset).is_long
 
 
 def certifies(
     environment: Environment, schema: Schema, seeds: Sequence[int], *, quick: bool = False
 ) -> tuple[Finding, Cost | None]:
-    """Whether a schema's episodes are certified with the anti-diamonds that it declares, and what a long one costs.
+    """Check that a schema's episodes are certified with its declared anti-diamonds; return a long one's cost too.
 
-    With ``quick``, the orders of short episodes are put together by merged replay.
+    With ``quick``, merged replay assembles the orders of short episodes.
     """
     preset = preset_named(schema.preset)
     subject = f"{environment.name}/{schema.name}"
@@ -172,7 +172,7 @@ def certifies(
 def _certified(
     environment: Environment, schema: str, preset: Preset, seeds: Sequence[int], *, quick: bool
 ) -> Exclusion | tuple[set[str], Cost | None]:
-    """The kinds of anti-diamond in all short episodes and one long one, with its cost; or why one is not certified."""
+    """Return the kinds of anti-diamond in all short episodes and one long one, with its cost; or an exclusion."""
     episodes = [environment.sample(schema, seed) for seed in seeds]
     short = [each for each in episodes if each.num_operations <= MAX_EXHAUSTIVE]
     kinds: set[str] = set()
@@ -189,7 +189,7 @@ def _certified(
             return outcome
         kinds |= outcome.kinds
     excluded: Exclusion | None = None
-    # Of the long ones, the first that is certified, or why the last one is not.
+    # Of the long episodes, take the first that is certified; else keep the last exclusion.
     for episode in episodes:
         if episode.num_operations <= MAX_EXHAUSTIVE:
             continue
@@ -225,9 +225,9 @@ def _contexts(episode: CertifiedEpisode) -> str:
 def look_in_a_process(
     factory: EnvironmentFactory, seeds: Sequence[int], progress: Progress, *, quick: bool
 ) -> tuple[list[Finding], list[Cost]]:
-    """As :func:`look_at`, in a process of its own, with calls, rate and time left, and an early estimate.
+    """Call :func:`look_at` in a process of its own; show calls, rate and remaining time, and an early estimate.
 
-    Raises :class:`vcrt.errors.VerifierFailure` for an environment that ends the process or runs over its time limit.
+    Raise :class:`vcrt.errors.VerifierFailure` for an environment that ends the process or exceeds its time limit.
     """
     with recording() as record:
         shown = _Shown(record, progress)
@@ -253,7 +253,7 @@ def look_in_a_process(
 
 @dataclass(slots=True)
 class _Shown:
-    """Tells the progress what a worker has recorded: the task, how many checks are done, and the calls."""
+    """A relay of a worker's records to the progress: the task, the number of finished checks, and the calls."""
 
     record: Record
     progress: Progress
@@ -273,7 +273,7 @@ class _Shown:
 
 @dataclass(slots=True)
 class _Watched:
-    """Records the calls, with how many are expected, once the checks have lasted a while."""
+    """A recorder of calls, with their expected number, once the checks have lasted a while."""
 
     record: Record
     environment: Environment
@@ -287,7 +287,7 @@ class _Watched:
         if time.monotonic() - self.began < MEASURED_S / 2:
             return
         if self.expected is None:
-            # Only of what takes its time: the rehearsal takes some too.
+            # Only for slow checks, as the rehearsal takes time too.
             self.expected = rehearsed_calls(self.environment, self.seeds, quick=self.quick)
             self.expected_quick = rehearsed_calls(self.environment, self.seeds, quick=True)
         done, seconds = calls.number, calls.seconds
@@ -304,7 +304,7 @@ class _Watched:
 
 
 def rehearsed_calls(environment: Environment, seeds: Sequence[int], *, quick: bool) -> int:
-    """The calls that the checks take of an environment that accepts everything, but for certifying long episodes."""
+    """Return the calls of the checks on an environment that accepts everything, without certifying long episodes."""
     calls = Calls()
     rehearsal = guarded(_rehearsal(environment))
     with observing(lambda name, number, seconds: calls.add(number, seconds)):
@@ -328,7 +328,7 @@ def _rehearsal(environment: Environment) -> Environment:
 
 
 class _Sampled(Environment):
-    """As many operations as the schema's preset has, each by a number."""
+    """An environment whose episodes have as many numbered operations as the schema's preset."""
 
     name = ""
     schemas = ()
