@@ -38,9 +38,9 @@ Interface: TypeAlias = Literal["pointers", "tokens"]
 
 #: The most updates of a run: checkpoints are named by six digits.
 MAX_UPDATES = 999_999
-#: The embedded backbone that reads records of up to six operations; the default.
+#: The embedded backbone that knows the pointers of records of up to four operations; the default.
 EMBEDDED_NAME = "embedded"
-#: The embedded backbone that reads records of many operations.
+#: The embedded backbone for records of more operations.
 EMBEDDED_LONG_NAME = "embedded-long"
 #: The backbones that come with the package.
 EMBEDDED_NAMES = (EMBEDDED_NAME, EMBEDDED_LONG_NAME)
@@ -247,7 +247,7 @@ class ScheduleConfig(_Settings):
     warmup_updates: int = 0
     """The learning rate rises in equal steps over this many updates."""
     decay: Decay = "constant"
-    """How the learning rate falls after the warm-up, towards 0 at the last update."""
+    """How the learning rate falls after the warm-up, towards 0 at the last update, unless it is constant."""
     checkpoints: Annotated[tuple[int, ...], arg(aliases=["--checkpoints"])] = ()
     """The updates after which runs are kept and later scored, the last one included; by default 50, 100, 150, every
     400th and the last."""

@@ -1,1 +1,1 @@
-"""Do what the commands of training do, as functions."""
+"""Provide the commands of training as functions."""

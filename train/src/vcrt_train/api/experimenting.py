@@ -110,7 +110,7 @@ def plan(
         config: All settings of a run; in Python, :func:`vcrt_train.load_config` reads a file.
         search: A file made by `vcrt search`; each method and fold gets the settings that the search chose.
         seed: Seed of everything.
-        also_test: Further verified datasets, such as of longer episodes; runs are scored on what they hold out there.
+        also_test: Further verified datasets, such as of longer episodes; runs are also scored on their held-out parts.
         check_search: Number of the search's trials to run again, about half of them chosen ones; refuse the search if
             one has another result. Without this, the plan calls the search unverified. A search on a GPU cannot be
             checked, because trials do not repeat bit for bit there.

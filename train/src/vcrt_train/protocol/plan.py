@@ -67,7 +67,7 @@ class TestSet(ClosedModel):
 
 
 class Plan(ClosedModel):
-    """What an experiment will run: methods x held-out environments x seeds, under matched controls."""
+    """The runs of an experiment: methods x held-out environments x seeds, under matched controls."""
 
     left_out = ("also_test",)
 

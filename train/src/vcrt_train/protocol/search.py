@@ -64,7 +64,7 @@ class SearchCheck(ClosedModel):
     chosen: int
 
     def in_words(self) -> str:
-        """Say this in a sentence, for a plan and its report."""
+        """Write both numbers in a sentence, for a plan and its report."""
         return (
             f"{self.trials} of the trials, {self.chosen} of them chosen ones, were drawn and run again when the plan "
             "was made, and came out the same."

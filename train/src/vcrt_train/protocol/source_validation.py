@@ -76,7 +76,7 @@ class Validated(NamedTuple):
     flagged: bool
 
     def in_words(self) -> str:
-        """``at update 150, 12% [6, 20] of the source items set aside against the frozen backbone's 50%``."""
+        """Write ``at update 150, 12% [6, 20] of the source items set aside against the frozen backbone's 50%``."""
         rate, low, high, frozen = (f"{100 * share:.0f}" for share in self[1:5])
         return (
             f"at update {self.update}, {rate}% [{low}, {high}] of the source items set aside against the frozen "
@@ -226,7 +226,7 @@ def is_at_chance(rate: float, num_items: int, chance: float | None) -> bool:
 
 
 def standing(what: str, rate: float, num_items: int, chance: float | None) -> str:
-    """``what 61% [51, 71] over 100 items, better than chance (50%)``."""
+    """Write a result such as ``what 61% [51, 71] over 100 items, better than chance (50%)``."""
     low, high = proportion_interval(round(rate * num_items), num_items)
     text = f"{what} {100 * rate:.0f}% [{100 * low:.0f}, {100 * high:.0f}] over {counted(num_items, 'item')}"
     if chance is None:
@@ -239,7 +239,7 @@ def standing(what: str, rate: float, num_items: int, chance: float | None) -> st
 
 @dataclass(kw_only=True, slots=True)
 class Course:
-    """Tell in intervals of time, and at a run's end, what share of the orders that training draws passes.
+    """Tell at intervals, and at a run's end, what share of the orders that training draws passes.
 
     It also tells every validation, and warns when one flags the run.
     """

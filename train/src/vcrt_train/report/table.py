@@ -202,7 +202,7 @@ def escape(text: str) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    """Escape a cell; negative numbers get a minus sign, and a first bracket or star is no option of the line before."""
+    """Escape a cell; numbers get a minus sign, and LaTeX reads no first bracket or star as an option of a line end."""
     text = cell_text(cell)
     guard = "{}" if text[:1] in ("[", "*") else ""
     return guard + _MINUS.sub("$-$", escape(text))

@@ -44,7 +44,7 @@ def batch_of(input_ids: Tensor, attention_mask: Tensor, length: int) -> dict[str
 
 
 def require_tokens(where: str, what: str, texts: Sequence[Sequence[int]]) -> None:
-    """Raise :class:`MalformedInputError`, which states ``where`` and ``what``, if one of ``texts`` has no tokens."""
+    """Raise :class:`MalformedInputError` if one of ``texts`` has no tokens; it states their kind and origin."""
     empty = [place for place, ids in enumerate(texts) if len(ids) == 0]
     if empty:
         raise MalformedInputError(

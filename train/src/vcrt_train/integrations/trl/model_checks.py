@@ -1,7 +1,7 @@
 """Check a model before training, find its tokenizer, and keep the state from which a run can continue.
 
 A check (:mod:`vcrt_train.policy.self_check`) finds out whether trees of tokens score the model exactly. A run continues
-from the begin of a step of the trainer, with the states of its random generators.
+from the start of a step of the trainer, with the states of its random generators.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         )
         if self.rollout_func is not None:
             self.rollout_func = partial(_with_tokens, self.rollout_func)
-        #: The number of optimizer steps, and the random states, before the last step that drew samples at its begin.
+        #: The number of optimizer steps, and the random states, before the last step that drew samples at its start.
         self._drawn_from: tuple[int, tuple[Any, ...]] = (0, ())
         self._begins = StepBegins(self)
         self.add_callback(self._begins)
@@ -226,7 +226,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         """Return TRL's batch, with each sample's candidates and its index in the orbit."""
         if self._online is not None:
             self._online.rows = inputs
-        # A step that is not finished is repeated from its begin.
+        # A step that is not finished is repeated from its start.
         if self.model.training and self._step == self._begins.first:
             self._drawn_from = self.state.global_step, random_states()
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
