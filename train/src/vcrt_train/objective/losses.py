@@ -1,8 +1,8 @@
-"""Define the equations of the paper, and two losses beside them, as pure functions on tensors.
+"""Define the equations of the paper, and a contrastive loss, as pure functions on tensors.
 
-An event is an order or, in the tokens interface, the malformed event in the last column. Where old and new
-log-probabilities are the same numbers, a log-ratio is exactly 0. Not covered: what the functions are given
-(:class:`vcrt_train.objective.batch.Reading`), and how they are summed (:mod:`vcrt_train.objective.total`).
+An event is an order or, in the tokens interface, the malformed event in the last column. If old and new
+log-probabilities are the same numbers, a log-ratio is exactly 0. This module does not compute the arguments
+(:class:`vcrt_train.objective.batch.Reading`) and does not sum the losses (:mod:`vcrt_train.objective.total`).
 
 Shapes: ``B`` prompts, ``G`` samples a prompt, ``M`` orders, ``E`` events (``M``, or ``M + 1`` with the malformed one),
 ``R`` rows of the order tree, ``n`` slots, ``K`` swap histories.
@@ -18,15 +18,15 @@ from torch import Tensor
 
 from vcrt_train.objective.orbit_mass import split_log_masses
 
-#: Log-ratios above this are cut, against overflow only: the ratio is then 5e8 and its gradient norm still a number.
+#: Log-ratios are clamped to this, only to prevent overflow: the ratio is then 5e8, and its gradient norm is finite.
 MAX_LOG_RATIO = 20.0
 
 
 def leave_one_out_advantage(rewards: Tensor) -> Tensor:
-    """Each reward minus the mean of the other rewards of its group, ``[B, G] -> [B, G]``.
+    """Return each reward minus the mean of the other rewards of its group, ``[B, G] -> [B, G]``.
 
-    No division by a standard deviation. A group of equal rewards has advantage 0 throughout.
-    Source: the paper's equation for ``A_i``, Section "Orbit-GRPO".
+    It is not divided by a standard deviation; equal rewards all have advantage 0. Raises ``ValueError`` for fewer than
+    two samples. Source: the paper's equation for ``A_i``, Section "Orbit-GRPO".
     """
     num_samples = rewards.shape[-1]
     if num_samples < 2:
@@ -38,31 +38,31 @@ def leave_one_out_advantage(rewards: Tensor) -> Tensor:
 
 
 def trajectory_log_ratio(new: Tensor, old: Tensor, samples: Tensor) -> Tensor:
-    """``log pi_new(e) - log pi_old(e)`` of each sampled event, without length normalisation.
+    """Return ``log pi_new(e) - log pi_old(e)`` of each sampled event, without length normalisation.
 
-    Takes event log-probabilities ``[B, E]`` twice and event indices ``[B, G]``; returns ``[B, G]``.
-    Source: the ratio of a singleton orbit, Section "Reduction to ordinary trajectory optimization".
+    Takes event log-probabilities ``[B, E]`` twice and event indices ``[B, G]``; returns ``[B, G]``. Source: the ratio
+    of a singleton orbit, Section "Reduction to ordinary trajectory optimization".
     """
-    # Gathering before subtracting keeps -inf - -inf of events that nobody sampled out of the graph.
+    # Gathering comes first, to keep -inf - -inf of events that were not sampled out of the graph.
     return new.gather(1, samples) - old.gather(1, samples)
 
 
 def orbit_log_ratio(
     new_mass: Tensor, old_mass: Tensor, single: Tensor, *, successes: Tensor
 ) -> Tensor:
-    """``log Z_new(O) - log Z_old(O)`` of each successful sample; failures are singletons.
+    """Return ``log Z_new(O) - log Z_old(O)`` for each successful sample, and its own log-ratio for each failure.
 
-    Takes the log-masses ``[B]`` of the set that a prompt's successes stand for, the log-ratios ``[B, G]`` of single
-    sampled events, and booleans ``[B, G]``. Returns ``[B, G]``. Malformed samples are failures: their ratio is
+    Takes the new and old log-mass ``[B]`` of the set that a prompt's successes stand for, the log-ratios ``[B, G]`` of
+    single sampled events, and booleans ``[B, G]``. Returns ``[B, G]``. Malformed samples are failures: their ratio is
     the malformed event's. Source: the paper's equation for ``rho_i``, Section "Orbit-GRPO".
     """
     return torch.where(successes, (new_mass - old_mass)[:, None], single)
 
 
 def clipped_loss(log_ratio: Tensor, advantages: Tensor, clip: float) -> Tensor:
-    """``-mean(min(rho A, clip(rho, 1 - clip, 1 + clip) A))`` over prompts and samples, a scalar.
+    """Return ``-mean(min(rho A, clip(rho, 1 - clip, 1 + clip) A))`` over prompts and samples, a scalar.
 
-    Takes ``[B, G]`` twice. Source: the paper's equation for ``L_orbit``, Section "Orbit-GRPO"; the clip is PPO's.
+    Takes ``[B, G]`` each. Source: the paper's equation for ``L_orbit``, Section "Orbit-GRPO"; the clip is PPO's.
     """
     ratio = log_ratio.clamp(max=MAX_LOG_RATIO).exp()
     clipped = ratio.clamp(1 - clip, 1 + clip)
@@ -70,49 +70,49 @@ def clipped_loss(log_ratio: Tensor, advantages: Tensor, clip: float) -> Tensor:
 
 
 def clip_fraction(log_ratio: Tensor, advantages: Tensor, clip: float) -> Tensor:
-    """The share of samples whose gradient the clip stops: too likely and good, or too unlikely and bad. A scalar."""
+    """Return the share of samples whose gradient the clip stops: too likely and good, or too unlikely and bad."""
     ratio = log_ratio.detach().clamp(max=MAX_LOG_RATIO).exp()
     stopped = ((ratio > 1 + clip) & (advantages > 0)) | ((ratio < 1 - clip) & (advantages < 0))
     return stopped.to(ratio.dtype).mean()
 
 
 def log_mass_margin(order_log_probs: Tensor, legal: Tensor) -> Tensor:
-    """``Delta = log Z(O+) - log Z(O-)``, ``[B]``; ``+inf`` (with zero gradient) where no order is illegal.
+    """Return ``Delta = log Z(O+) - log Z(O-)``, ``[B]``; ``+inf`` (with zero gradient) if no order is illegal.
 
-    The malformed event is not an order and has no part here. Source: the paper's equation for ``Delta``.
+    The malformed event is not an order and does not count. Source: the paper's equation for ``Delta``.
     """
     inside, outside = split_log_masses(order_log_probs, legal)
     return inside - outside
 
 
 def separation_loss(deltas: Tensor, margin: float) -> Tensor:
-    """``max(0, margin - Delta)^2 / 2`` of each margin ``Delta``."""
+    """Return ``max(0, margin - Delta)^2 / 2`` of each margin ``Delta``."""
     return 0.5 * (margin - deltas).clamp(min=0).square()
 
 
 def anti_diamond_loss(order_log_probs: Tensor, legal: Tensor, margin: float) -> Tensor:
-    """The separation loss of each prompt, ``[B]``; 0 where no order is illegal.
+    """Return the separation loss of each prompt, ``[B]``; 0 if no order is illegal.
 
-    Takes log-probabilities and booleans ``[B, M]``; each row needs a legal order, or the loss is infinite.
-    Source: the paper's equation for ``L_anti``, Section "Dependency Separation and Constraints".
+    Takes log-probabilities and booleans ``[B, M]``; the loss is infinite for a row without a legal order. Source: the
+    paper's equation for ``L_anti``, Section "Dependency Separation and Constraints".
     """
     return separation_loss(log_mass_margin(order_log_probs, legal), margin)
 
 
 def commutation_loss(choice_log_probs: Tensor, histories: Tensor, used: Tensor) -> Tensor:
-    """Mean Jensen-Shannon divergence (nats, at most log 2) between the next choices after ``ab`` and after ``ba``.
+    """Return the mean Jensen-Shannon divergence (nats, at most log 2) of the next choices after ``ab`` and ``ba``.
 
-    Takes log-probabilities ``[B, R, n]``, indices ``[K, 3]`` of (prompt, row after ab, row after ba) and the slots that
-    each row has used, boolean ``[R, n]``, or ``[B, R, n]`` if prompts have trees of their own. Operations keep their
-    slot when they are swapped, so the paper's alignment of canonical signatures is the identity on slots. Both
-    distributions are renormalised over the remaining slots, so that the tokens interface is compared on the same
-    ground; every remaining slot needs a finite log-probability, used ones may hold ``-inf``. Returns a scalar, 0 for
-    ``K = 0``. Every swap counts alike, so that a prompt weighs as much as it has swaps.
-    Source: the paper's equation for ``L_comm``, Section "Dependency Separation and Constraints".
+    Takes log-probabilities ``[B, R, n]``, indices ``[K, 3]`` of (prompt, row after ab, row after ba), and the slots
+    that each row has used: booleans ``[R, n]``, or ``[B, R, n]`` if each prompt has its own tree. Operations keep their
+    slots in a swap, so the paper's alignment of canonical signatures is the identity on slots. Both distributions are
+    renormalised over the remaining slots, so that both interfaces are compared alike; every remaining slot needs a
+    finite log-probability, used ones may hold ``-inf``. Returns a scalar, 0 for ``K = 0``. All swaps have equal weight,
+    so a prompt weighs as much as it has swaps. Source: the paper's equation for ``L_comm``, Section "Dependency
+    Separation and Constraints".
     """
     if histories.shape[0] == 0:
         return choice_log_probs.new_zeros(())
-    # [K, 2, n]: after ab and after ba side by side, in half as many operations.
+    # [K, 2, n]: one tensor for after ab and after ba halves the number of operations.
     prompt, rows = histories[:, :1], histories[:, 1:]
     is_used = used[rows] if used.ndim == 2 else used[prompt, rows]
     kept = choice_log_probs[prompt, rows].masked_fill(is_used, -torch.inf)
@@ -124,22 +124,22 @@ def commutation_loss(choice_log_probs: Tensor, histories: Tensor, used: Tensor) 
 
 
 def retention_loss(policy_log_mass: Tensor, frozen_log_mass: Tensor) -> Tensor:
-    """Mean decline ``Z_frozen(O | x) - Z_policy(O | x)`` of the orbit mass, as probability; negative after a gain.
+    """Return the mean decline ``Z_frozen(O | x) - Z_policy(O | x)`` of the orbit mass; negative after a gain.
 
-    Takes log-masses ``[B]`` twice and returns a scalar. Not to be mixed up with the reported source retention, which
-    is a greedy pass rate. Source: the paper's cap on source-orbit mass decline.
+    Takes log-masses ``[B]`` of policy and frozen backbone and returns a scalar. The reported source retention is
+    another quantity, a greedy pass rate. Source: the paper's cap on source-orbit mass decline.
     """
     return (frozen_log_mass.exp() - policy_log_mass.exp()).mean()
 
 
 def action_kl(behaviour: Tensor, policy: Tensor, num_choices: int | Tensor) -> Tensor:
-    """Mean over prompts of ``KL(behaviour || policy) / num_choices`` in nats, exact over all events; a scalar.
+    """Return the mean over prompts of ``KL(behaviour || policy) / num_choices`` in nats, exact over all events.
 
-    Takes event log-probabilities ``[B, E]`` twice, and how many choices an order has. By the chain rule the KL of whole
-    orders is the sum over choices of the KL of each choice, averaged over the behaviour policy's prefixes; hence the
-    division. The malformed event counts as one event, so in the tokens interface this bounds the KL over all token
-    sequences from below. Events that the behaviour policy cannot produce add nothing. Source: the paper's cap on action
-    KL.
+    Takes event log-probabilities ``[B, E]`` of both policies, and the number of choices in an order; returns a scalar.
+    By the chain rule, the KL of whole orders is the sum over choices of each choice's KL, averaged over the behaviour
+    policy's prefixes; hence the division. The malformed event is one event, so in the tokens interface the result is at
+    most the KL over all token sequences. Events of behaviour probability 0 add nothing. Source: the paper's cap on
+    action KL.
     """
     impossible = behaviour == -float("inf")
     log_ratio = behaviour.masked_fill(impossible, 0.0) - policy.masked_fill(impossible, 0.0)
@@ -147,29 +147,29 @@ def action_kl(behaviour: Tensor, policy: Tensor, num_choices: int | Tensor) -> T
 
 
 def contrastive_loss(scores: Tensor, successes: Tensor) -> Tensor:
-    """``-log(sum of exp(scores) of correct samples / that of all)``, across prompts plus the mean within one, halved.
+    """Return half the sum of the contrast across all prompts and the mean contrast within one prompt; a scalar.
 
-    Takes ``scores [B, G]`` and booleans ``[B, G]``; a scalar. A pool in which all samples are correct, or none, has
-    nothing to contrast and counts 0. In the manner of MCPO (arXiv:2605.25443), which contrasts rollouts within and
-    across domains through a learned head; here a sample's own log-probability a choice is its score, so that all
-    methods train the same parameters.
+    The contrast of a pool is ``-log(sum of exp(scores) of correct samples / sum over all samples)``, and 0 if all
+    samples are correct or none is. Takes ``scores [B, G]`` and booleans ``[B, G]``. The loss follows MCPO
+    (arXiv:2605.25443), which contrasts rollouts within and across domains through a learned head; here a sample's score
+    is its log-probability per choice, so that all methods train the same parameters.
     """
     across = _contrast(scores.reshape(1, -1), successes.reshape(1, -1))
     return 0.5 * (across.mean() + _contrast(scores, successes).mean())
 
 
 def _contrast(scores: Tensor, successes: Tensor) -> Tensor:
-    """``[P]``: the contrast of each row of ``scores [P, K]``."""
+    """Return ``[P]``: the contrast of each row of ``scores [P, K]``."""
     # A row without a success keeps all samples, which gives 0 with a gradient of 0 instead of a NaN.
     is_left_out = ~successes & successes.any(-1, keepdim=True)
     return scores.logsumexp(-1) - scores.masked_fill(is_left_out, -torch.inf).logsumexp(-1)
 
 
 def penalties(values: Tensor, caps: Sequence[float], duals: Sequence[float], mu: float) -> Tensor:
-    """``Phi = (max(0, dual + mu (value - cap))^2 - dual^2) / (2 mu)`` of each constraint; its slope is the next dual.
+    """Return ``Phi = (max(0, dual + mu (value - cap))^2 - dual^2) / (2 mu)`` of each constraint, ``[C]``.
 
-    Takes ``values [C]``, which should be at most their ``caps``, and returns ``[C]``. Source: the method of multipliers
-    for inequality constraints (Rockafellar 1973), the paper's ``Phi``.
+    Takes ``values [C]``, which should be at most their ``caps``. The slope of ``Phi`` is the next dual. Source: the
+    method of multipliers for inequality constraints (Rockafellar 1973), the paper's ``Phi``.
     """
     multipliers = values.new_tensor(duals)
     active = (multipliers + mu * (values - values.new_tensor(caps))).clamp(min=0)
@@ -177,5 +177,5 @@ def penalties(values: Tensor, caps: Sequence[float], duals: Sequence[float], mu:
 
 
 def dual_step(value: float, cap: float, dual: float, mu: float) -> float:
-    """The next dual, ``max(0, dual + mu (value - cap))``."""
+    """Return the next dual, ``max(0, dual + mu (value - cap))``."""
     return max(0.0, dual + mu * (value - cap))

@@ -1,7 +1,7 @@
-"""List the terms of the objective: each is a row here, and a method that reads its value from a policy's scores.
+"""List the terms of the objective: each is a row here, and a method that computes its value from a policy's scores.
 
-The sum, the log of every update, the trackers, the curves and the report follow from the rows; which of them a method
-is trained on is a field of the method (:mod:`vcrt_train.training.methods`). Loads no PyTorch.
+The sum, the log of every update, the trackers, the curves and the report follow from the rows. A method has the terms
+that it trains on in a field (:mod:`vcrt_train.training.methods`). This module loads no PyTorch.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from vcrt_train.config import ObjectiveConfig
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Term:
-    """One term: either weighted and added, or kept below a cap by a penalty with a multiplier."""
+    """One term, which is either weighted and added, or kept below a cap by a penalty with a multiplier."""
 
-    #: What methods, logs and reports call it.
+    #: Its name in methods, logs and reports.
     name: str
     #: Its value on a batch, a scalar tensor with gradient, from a :class:`vcrt_train.objective.batch.Reading`.
     value: Callable[[Any], Any]
-    #: The number that it is multiplied by, or the field of :class:`ObjectiveConfig` that holds it.
+    #: Its weight, or the field of :class:`ObjectiveConfig` that holds it.
     weight: float | str = 1.0
-    #: The number that it should not exceed, or the field that holds it; None for a term that is added.
+    #: Its upper bound, or the field that holds it; None for a term that is added.
     cap: float | str | None = None
     #: Further fields of :class:`ObjectiveConfig` that it depends on.
     settings: tuple[str, ...] = ()
-    #: What a report calls it, and one sentence on how to read it.
+    #: Its title in a report, and one sentence on how to read it.
     title: str
     note: str
-    #: Whether its curve is shown at once; those of constraints always are.
+    #: Whether its curve is shown at once; the curves of constraints always are.
     shown: bool = False
 
     def weight_in(self, config: ObjectiveConfig) -> float:
-        """What it is multiplied by, if it is added."""
+        """Return the weight of a term that is added."""
         return _number(self.weight, config)
 
     def cap_in(self, config: ObjectiveConfig) -> float:
-        """What it should not exceed, if it is kept below a cap."""
+        """Return the upper bound of a term that has one."""
         assert self.cap is not None
         return _number(self.cap, config)
 
@@ -104,12 +104,12 @@ TERMS: dict[str, Term] = {
 
 
 def constrained() -> list[str]:
-    """The names of the terms with a cap, in the order of the table."""
+    """Return the names of the terms with a cap, in the order of the table."""
     return [term.name for term in TERMS.values() if term.cap is not None]
 
 
 def settings_of(names: Sequence[str]) -> frozenset[str]:
-    """The fields of :class:`ObjectiveConfig` that an objective of these terms depends on."""
+    """Return the fields of :class:`ObjectiveConfig` that an objective of these terms depends on."""
     rows = [TERMS[name] for name in names]
     found = {field for row in rows for field in (row.weight, row.cap, *row.settings)}
     mu = {"mu"} if any(row.cap is not None for row in rows) else set()

@@ -1,7 +1,7 @@
-"""Sum the terms of the objective of one batch, and say what a log reports of it.
+"""Sum the terms of the objective of one batch, and compute what a log reports.
 
-A method leaves terms out; the values of all terms are reported all the same, so that every method's log has the same
-columns. Not covered: where the scores come from, and what is done with the sum (:mod:`vcrt_train.training.update`).
+The values of all terms are reported, also of those that a method leaves out, so that every method's log has the same
+columns. This module does not score prompts and does not use the sum (:mod:`vcrt_train.training.update`).
 
 Shapes as in :mod:`vcrt_train.objective.batch`.
 """
@@ -23,13 +23,13 @@ from vcrt_train.objective.terms import TERMS, constrained
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
-    """The objective and what it is made of. Scalars; only ``loss`` carries a gradient.
+    """The objective and its parts. The ``loss`` is a scalar with a gradient.
 
-    What a log reports beside the loss is computed when it is first asked for: most epochs nobody asks.
+    Reported values are computed when they are first asked for, because most epochs do not report.
     """
 
     loss: Tensor
-    #: The penalty of each constraint, by name; 0 where the method has not got it.
+    #: The penalty of each constraint, by name; 0 if the method does not have the constraint.
     penalties: Mapping[str, Tensor]
     #: ``[B, G]``: the log-ratios of the samples.
     log_ratio: Tensor
@@ -37,13 +37,13 @@ class Objective:
 
     @cached_property
     def reported(self) -> Reading:
-        """The scores without gradient; the anti-diamond loss is about the certified orbit here, whatever trains."""
+        """The scores without gradient, with the anti-diamond loss of the certified orbit even if another set trains."""
         return self.reading.of_the_orbit()
 
     @cached_property
     @torch.no_grad()
     def values(self) -> Mapping[str, Tensor]:
-        """The value of every term, by name, those included that the method leaves out."""
+        """The value of every term, by name, including the terms that the method leaves out."""
         return {name: term.value(self.reported) for name, term in TERMS.items()}
 
     @property
@@ -52,7 +52,7 @@ class Objective:
         return self.log_ratio.abs().max()
 
     def metrics(self) -> dict[str, float]:
-        """What a log says of this batch, by name: the loss, every term, the penalties, shares and :meth:`masses`."""
+        """Return what a log reports of the batch, by name: loss, terms, penalties, shares and :meth:`masses`."""
         batch = self.reading.batch
         found = {
             "loss": self.loss.detach(),
@@ -61,26 +61,26 @@ class Objective:
             "clip_fraction": clip_fraction(
                 self.log_ratio, batch.advantages, self.reading.config.clip
             ),
-            # Prompts whose samples all got the same reward: the policy loss is silent there.
+            # The share of prompts whose samples all have the same reward: their policy loss has no gradient.
             "zero_advantage_share": (batch.advantages == 0).all(-1).to(self.loss.dtype).mean(),
             "mean_reward": batch.rewards.mean(),
         }
         return {**{name: float(value) for name, value in found.items()}, **self.masses()}
 
     def masses(self) -> dict[str, float]:
-        """Where the policy's probability is, by name: means over the prompts; exact, or estimates with their error."""
+        """Return the policy's probability of each kind of answer, by name: means over prompts, exact or estimates."""
         batch = self.reading.batch
         masses = self.reported.masses(batch.orbit)
         listed = batch.orders.rows.shape[-2]
         found = {
-            # Of the certified orbit, of the other orders, and of answers that are no orders.
+            # The mass of the certified orbit, of the other orders, and of answers that are no orders.
             "orbit_mass": masses.log_inside.exp().mean(),
             "illegal_mass": masses.log_outside.exp().mean(),
             "malformed_mass": self.reported.events[:, listed:].exp().sum(-1).mean(),
         }
         if not batch.lists_all_orders:
             paths = batch.orbit.paths.rows.shape[1] if isinstance(batch.orbit, MaskedPaths) else 1
-            # How far the orbit's mass can be trusted: 0 where it is exact.
+            # How reliable the orbit's mass is; these are 0 if it is exact.
             found["orbit_log_mass_error"] = masses.standard_error.mean()
             found["effective_path_share"] = (masses.effective_paths / paths).mean()
         return {name: float(value) for name, value in found.items()}
@@ -95,14 +95,14 @@ def objective(
     terms: Sequence[str],
     duals: Mapping[str, float],
 ) -> Objective:
-    """The sum of ``terms`` under the current policy: the losses by their weights, the constraints by their penalties.
+    """Return the sum of ``terms`` under the current policy: the weighted losses and the penalties of the constraints.
 
     Takes the policy's ``choices [B, R, n]`` and the log-probability of malformed answers ``[B]`` (None for pointers);
     ``duals`` holds the multiplier of each constraint. Source: the paper's equation for the complete objective, Section
     "Dependency Separation and Constraints".
     """
     reading = Reading(choices=choices, malformed=malformed, batch=batch, config=config)
-    # Before all else, so that gradients are summed in one order, whatever the terms.
+    # This comes first, so that gradients are summed in the same order whatever the terms are.
     reading.begin()
     log_ratio = reading.log_ratio
     values = {name: TERMS[name].value(reading) for name in TERMS if name in terms}
@@ -131,7 +131,7 @@ def next_duals(
     config: ObjectiveConfig,
     terms: Sequence[str],
 ) -> dict[str, float]:
-    """The multipliers after one dual step on the values of the constraints among ``terms``; others stay."""
+    """Return the multipliers after one dual step on the values of the constraints among ``terms``; others stay."""
     moved = {
         name: dual_step(float(values[name]), TERMS[name].cap_in(config), duals[name], config.mu)
         for name in constrained()
