@@ -219,7 +219,7 @@ class EstimatorConfig(_Settings):
     """How orbit masses are computed if there are too many orders to enumerate."""
 
     max_legal_prefixes: int = 512
-    """If no record of an update has more legal prefixes, all are scored and masses are exact; 0 always estimates."""
+    """If no record of an update has more legal prefixes than this, masses are exact from all; 0 always estimates."""
     num_paths: int = 16
     """Number of orders, masked to legal moves, from which a mass is estimated for each prompt."""
     scheme: Scheme = "systematic"
