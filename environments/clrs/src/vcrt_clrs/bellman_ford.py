@@ -1,12 +1,12 @@
 """Relax edges of a single-source shortest-path run: schema ``bellman_ford`` (Bellman, 1958; CLRS 3e, section 24.1).
 
 An operation relaxes one edge in place. It is accepted exactly if it writes: its tail is reached, and the way through
-it is shorter than what its head has. The dependent pair is (u, v) and then (v, w), where v is not reached before; the
-reversal is rejected.
+the edge is shorter than the head's distance. The dependent pair is (u, v) and then (v, w), where v is not reached
+before; the reversal is rejected.
 
-dm-clrs relaxes in synchronous rounds, in which every tail is read as it was before the round. The state that the tail
-is read from is a parameter, so one transition serves the episode (in place) and the comparison with dm-clrs's hint rows
-(in rounds). Weights are not negative; negative cycles are not covered.
+dm-clrs relaxes in synchronous rounds, in which every tail is read as it was before the round. The state from which the
+tail is read is a parameter, so one transition serves the episode (in place) and the comparison with dm-clrs's hint rows
+(in rounds). Weights are not negative.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class BellmanFordState(NamedTuple):
     reached: int
 
     def read(self, payload: Json) -> Edge:
-        """The edge of a payload ``{"edge": [tail, head]}``."""
+        """Read the edge of a payload ``{"edge": [tail, head]}``."""
         return read_payload_pair(payload, "edge", len(self.predecessors))
 
     def take(
         self, step: Edge, before: BellmanFordState | None = None
     ) -> Transition[BellmanFordState]:
-        """Relax the edge (tail, head), reading the tail as it is in ``before``, by default in place."""
+        """Relax the edge (tail, head); read the tail from ``before``, by default from this state."""
         tail, head = step
         if before is None:
             before = self
@@ -81,18 +81,18 @@ class BellmanFordState(NamedTuple):
         )
 
     def canonical(self) -> bytes:
-        """Graph digest, distances (doubles), predecessors (bytes) and reached nodes (bit set), little-endian."""
+        """Return graph digest, distances (doubles), predecessors (bytes) and reached nodes (bit set), little-endian."""
         pack, width = _layout(len(self.predecessors))
         reached = self.reached.to_bytes(width, "little")
         return pack(self.graph.digest, *self.distances) + self.predecessors + reached
 
     def task(self) -> str:
-        """Which nodes are reached."""
+        """Return which nodes are reached, in words."""
         reached = [str(node) for node in range(len(self.predecessors)) if self.reached >> node & 1]
         return f"Shortest ways through a graph. Reached so far: {', '.join(reached)}."
 
     def footprint(self, step: Edge) -> Footprint:
-        """The distances of both ends are read, and that of the head is written."""
+        """Return the distances of both ends as read, and that of the head as written."""
         tail, head = (f"distance {node}" for node in step)
         return Footprint(reads=(tail, head), writes=(head,))
 
@@ -103,7 +103,7 @@ def _layout(num_nodes: int) -> tuple[Callable[..., bytes], int]:
 
 
 class BellmanFord(SynchronousSchema[BellmanFordState]):
-    """Relaxations out of one round of a run, and one out of the next round that needs one of them."""
+    """Relaxations from one round of a run, and one from the next round that needs one of them."""
 
     schema = Schema(
         name="bellman_ford",
@@ -118,7 +118,7 @@ class BellmanFord(SynchronousSchema[BellmanFordState]):
     def lift(
         self, trace: Trace, num_operations: int, rng: Generator
     ) -> Lifted[BellmanFordState] | None:
-        """Operations from the state at the start of a round; the reference order is any linear extension."""
+        """Return operations from the state at the start of a round; the reference order is any linear extension."""
         rounds = list(self.rounds(self.start(trace)))
         written = [_written(taken) for taken in rounds]
         pairs = [
@@ -137,7 +137,7 @@ class BellmanFord(SynchronousSchema[BellmanFordState]):
         return None
 
     def read_state(self, initial: Json) -> BellmanFordState:
-        """Members ``adjacency``, ``d``, ``pi`` and ``msk`` (by node: 0 or 1)."""
+        """Read members ``adjacency``, ``d``, ``pi`` and ``msk`` (by node: 0 or 1)."""
         graph = read_graph(initial)
         size = graph.num_nodes
         distances = read_member(initial, "d", read_reals, size)
@@ -157,7 +157,7 @@ class BellmanFord(SynchronousSchema[BellmanFordState]):
         )
 
     def write_state(self, state: BellmanFordState) -> Json:
-        """The members that :meth:`read_state` reads."""
+        """Return the members that :meth:`read_state` reads."""
         return {
             "adjacency": state.graph.to_json(),
             "d": list(state.distances),
@@ -166,7 +166,7 @@ class BellmanFord(SynchronousSchema[BellmanFordState]):
         }
 
     def start(self, trace: Trace) -> BellmanFordState:
-        """Only the source is reached."""
+        """Return the state in which only the source is reached."""
         graph = graph_of(trace)
         return BellmanFordState(
             graph=graph,
@@ -176,16 +176,16 @@ class BellmanFord(SynchronousSchema[BellmanFordState]):
         )
 
     def operation(self, step: Edge) -> Operation:
-        """The relaxation of an edge."""
+        """Return the relaxation of an edge."""
         tail, head = step
         return Operation(signature=f"relax {tail}->{head}", payload={"edge": [tail, head]})
 
     def schedule(self, state: BellmanFordState) -> list[Edge]:
-        """Every edge."""
+        """Return every edge."""
         return state.graph.edges()
 
     def rows(self, states: Sequence[BellmanFordState]) -> Rows:
-        """Distances, predecessors and reached nodes."""
+        """Return distances, predecessors and reached nodes."""
         return {
             "d": np.array([state.distances for state in states]),
             "pi_h": byte_rows([state.predecessors for state in states]),
@@ -194,12 +194,12 @@ class BellmanFord(SynchronousSchema[BellmanFordState]):
 
 
 def _written(taken: Sequence[Taken[BellmanFordState]]) -> list[Edge]:
-    """The edges whose relaxation is left at the end of a round, by their heads."""
+    """Return the edges whose relaxation remains at the end of a round, by their heads."""
     last = {step[1]: step for _, step, _ in taken}
     return [last[head] for head in sorted(last)]
 
 
 def _independent(edge: Edge, others: Sequence[Edge]) -> bool:
-    """Whether relaxing ``edge`` neither reads nor writes what the others write, nor writes what they read."""
+    """Return whether relaxing ``edge`` neither reads nor writes what the others write, and writes nothing they read."""
     tail, head = edge
     return all(head not in other and tail != other[1] for other in others)

@@ -1,11 +1,11 @@
 """Exchange neighbours in an array: schema ``bubble_sort`` (CLRS 3e, problem 2-2).
 
 An operation exchanges the elements at positions j - 1 and j. It is accepted exactly if they are out of order. The
-dependent pair is j and then j - 1, which carries one small key two places down; the reversal is rejected, because what
-stands at j - 1 and j - 2 is in order before. Every exchange takes one inversion away, so it changes the state.
+dependent pair is j and then j - 1, which carries one small key two places down; the reversal is rejected, because the
+elements at j - 2 and j - 1 are in order before. Every exchange removes one inversion, so it changes the state.
 
-The state is the array alone. The loop counters of the run are not part of it: operations that are run in another order
-have no place in the loops. So a run that goes on from a state has to be told how many exchanges are behind it.
+The state is the array alone. It excludes the run's loop counters: operations in another order have no place in the
+loops. So a run that continues from a state has to know the number of exchanges before it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class BubbleSortState(NamedTuple):
     order: bytes
 
     def read(self, payload: Json) -> int:
-        """The upper position of a payload ``{"exchange": j}``."""
+        """Read the upper position of a payload ``{"exchange": j}``."""
         position = read_payload(payload, "exchange")
         return read_int(position, "operation.payload.exchange", 1, len(self.order) - 1)
 
@@ -53,17 +53,17 @@ class BubbleSortState(NamedTuple):
         return Accepted(BubbleSortState(self.keys, exchanged))
 
     def canonical(self) -> bytes:
-        """Digest of the keys, then the order (bytes)."""
+        """Return the digest of the keys, then the order (bytes)."""
         return self.keys.digest + self.order
 
     def task(self) -> str:
-        """The keys by rank, as they stand."""
+        """Return the keys by rank, in their present order."""
         by_key = sorted(self.order, key=lambda index: self.keys.values[index])
         ranks = {index: rank for rank, index in enumerate(by_key)}
         return f"Bubble sort. The keys by rank: {' '.join(str(ranks[i]) for i in self.order)}."
 
     def footprint(self, step: int) -> Footprint:
-        """Two neighbouring places."""
+        """Return two neighbouring places."""
         places = (f"place {step - 1}", f"place {step}")
         return Footprint(reads=places, writes=places)
 
@@ -82,7 +82,7 @@ class BubbleSort(AlgorithmSchema[BubbleSortState]):
     def lift(
         self, trace: Trace, num_operations: int, rng: Generator
     ) -> Lifted[BubbleSortState] | None:
-        """A window of exchanges of which two touch; the reference order is any linear extension."""
+        """Return a window of exchanges of which two touch; the reference order is any linear extension."""
         steps = self.steps(trace)
         for start in shuffled(range(len(steps) - num_operations + 1), rng):
             state = steps[start].before
@@ -94,30 +94,30 @@ class BubbleSort(AlgorithmSchema[BubbleSortState]):
         return None
 
     def read_state(self, initial: Json) -> BubbleSortState:
-        """Members ``keys`` and ``order`` (a permutation)."""
+        """Read members ``keys`` and ``order`` (a permutation)."""
         keys = read_keys(initial)
         return BubbleSortState(
             keys, read_member(initial, "order", read_permutation, keys.num_elements)
         )
 
     def write_state(self, state: BubbleSortState) -> Json:
-        """The members that :meth:`read_state` reads."""
+        """Return the members that :meth:`read_state` reads."""
         return {"keys": list(state.keys.values), "order": list(state.order)}
 
     def start(self, trace: Trace) -> BubbleSortState:
-        """The elements in their order."""
+        """Return the elements in their order."""
         return _unsorted(keys_of(trace))
 
     def operation(self, step: int) -> Operation:
-        """The exchange of a position with the one before it."""
+        """Return the exchange of a position with the one before it."""
         return Operation(signature=f"exchange {step - 1},{step}", payload={"exchange": step})
 
     def schedule(self, state: BubbleSortState) -> list[int]:
-        """The position of every comparison of a whole run."""
+        """Return the position of every comparison of a whole run."""
         return [position for _, position in _counters(state.keys.num_elements)]
 
     def hint_rows(self, trace: Trace) -> Rows:
-        """A row for each comparison."""
+        """Return a row for each comparison."""
         start = self.start(trace)
         orders = byte_rows(_compared(start, self.schedule(start)))
         size = orders.shape[1]
@@ -130,10 +130,10 @@ class BubbleSort(AlgorithmSchema[BubbleSortState]):
         }
 
     def finish(self, state: BubbleSortState, done: int) -> Rows:
-        """The array after each comparison that is left when ``done`` exchanges have been made, and at the end.
+        """Return the array after each comparison that remains after ``done`` exchanges, and at the end.
 
-        Comparing again what is behind the run would sort any array, and so prove nothing. What is left sorts an array
-        only in part, and only the genuine one passes through the genuine rows.
+        Repeating the comparisons before that would sort any array, and so prove nothing. The remaining ones sort an
+        array only in part, and only the genuine array passes through the genuine rows.
         """
         schedule = self.schedule(state)
         orders = _compared(_unsorted(state.keys), schedule)
@@ -149,12 +149,12 @@ def _unsorted(keys: Keys) -> BubbleSortState:
 
 
 def _counters(size: int) -> list[tuple[int, int]]:
-    """The loop counters (i, j) of each comparison: pass i compares j - 1 and j from the last j down to i + 1."""
+    """Return the loop counters (i, j) of each comparison: pass i compares j - 1 and j from the last j down to i + 1."""
     return [(i, j) for i in range(size - 1) for j in reversed(range(i + 1, size))]
 
 
 def _compared(state: BubbleSortState, schedule: Sequence[int]) -> list[bytes]:
-    """The order before the first comparison and after each."""
+    """Return the order before the first comparison and after each."""
     orders = [state.order]
     for position in schedule:
         transition = state.take(position)
@@ -165,7 +165,7 @@ def _compared(state: BubbleSortState, schedule: Sequence[int]) -> list[bytes]:
 
 
 def _carrying_pair(window: Sequence[int]) -> tuple[int, int] | None:
-    """The positions j and j - 1, in that order, if no others of the window touch."""
+    """Return the positions j and j - 1, in that order, if no others of the window touch."""
     touching = [(a, b) for a, b in combinations(window, 2) if abs(a - b) <= 1]
     if len(touching) == 1 and touching[0][0] == touching[0][1] + 1:
         return touching[0]

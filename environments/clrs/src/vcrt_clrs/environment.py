@@ -1,9 +1,9 @@
 """Judge steps of textbook algorithms, lifted from the traces of dm-clrs and compared with them.
 
-The verifier is the transition in each schema's module. dm-clrs is not asked for verdicts; it gives the inputs, and
-:meth:`ClrsEnvironment.cross_check` proves the transition against its hint rows and outputs. Replay therefore runs
-without dm-clrs; sampling, versions and cross-checks need it (:mod:`vcrt_clrs.shim`). Not covered: the
-other algorithms of dm-clrs.
+The verifier is the transition in each schema's module. dm-clrs gives no verdicts but the inputs, and
+:meth:`ClrsEnvironment.cross_check` compares the transition with its hint rows and outputs. So replay runs without
+dm-clrs; sampling, versions and cross-checks need it (:mod:`vcrt_clrs.shim`). The other algorithms of dm-clrs are not
+supported.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from vcrt_clrs.posets import POSET_SCHEMAS, algorithm_of, sample_poset
 from vcrt_clrs.schema import AlgorithmSchema, AlgorithmState
 from vcrt_clrs.shim import DM_CLRS, source_digests
 
-#: The schemas of one dependent pair, each of an algorithm, by the name that both have.
+#: The algorithms with a schema of one dependent pair, by the name of both.
 ALGORITHMS: Mapping[str, AlgorithmSchema[Any]] = {
     algorithm.schema.name: algorithm
     for algorithm in (BellmanFord(), MatrixChainOrder(), MstKruskal(), Heapsort(), BubbleSort())
@@ -42,7 +42,7 @@ ALGORITHMS: Mapping[str, AlgorithmSchema[Any]] = {
 class ClrsEnvironment(PreparedEnvironment[AlgorithmState]):
     """Episodes of ``num_operations`` steps (at least 2) of the algorithms in :data:`ALGORITHMS`.
 
-    Those of schemas with ``num_steps`` have that number.
+    Episodes of schemas with ``num_steps`` have that number.
     """
 
     name: ClassVar[str] = ENVIRONMENT
@@ -62,9 +62,9 @@ class ClrsEnvironment(PreparedEnvironment[AlgorithmState]):
         self.num_operations = num_operations
 
     def versions(self) -> Versions:
-        """Versions of adapter and dm-clrs, with the SHA-256 of dm-clrs's used source files.
+        """Return the versions of adapter and dm-clrs, with the SHA-256 of dm-clrs's used source files.
 
-        Raises :class:`vcrt.errors.UnavailableError` if dm-clrs is missing or of another version.
+        Raise :class:`vcrt.errors.UnavailableError` if dm-clrs is missing or of another version.
         """
         return Versions(
             environment=self.name,
@@ -75,44 +75,44 @@ class ClrsEnvironment(PreparedEnvironment[AlgorithmState]):
         )
 
     def sample(self, schema: str, seed: int) -> Episode:
-        """An episode lifted from a sampled input's trace; deterministic in schema, seed and ``num_operations``."""
+        """Return an episode lifted from a sampled input's trace; a function of schema, seed and ``num_operations``."""
         known = self.schema(schema)
         if known.num_steps is not None:
             return sample_poset(known, seed)
         return sample_episode(ALGORITHMS[schema], seed, self.num_operations)
 
     def prepare(self, episode: Episode) -> tuple[AlgorithmState, list[Any]]:
-        """The state of ``episode.initial``, and the steps of its payloads."""
+        """Return the state of ``episode.initial``, and the steps of its payloads."""
         state = self.initial_state(episode)
         return state, [state.read(operation.payload) for operation in episode.operations]
 
     def initial_state(self, episode: Episode) -> AlgorithmState:
-        """The state of ``episode.initial``; raises :class:`vcrt.errors.MalformedInputError`."""
+        """Return the state of ``episode.initial``; raise :class:`vcrt.errors.MalformedInputError` for another form."""
         state: AlgorithmState = self._algorithm(episode).read_state(episode.initial)
         return state
 
     def read(self, state: AlgorithmState, operation: Operation) -> Any:
-        """The step of a payload."""
+        """Return the step of a payload."""
         return state.read(operation.payload)
 
     def take(self, state: AlgorithmState, step: Any) -> Transition[AlgorithmState]:
-        """One step of the algorithm."""
+        """Run one step of the algorithm."""
         return state.take(step)
 
     def canonical(self, state: AlgorithmState) -> bytes:
-        """Bytes of fixed width and little-endian order that start with the digest of the inputs."""
+        """Return bytes of fixed width and little-endian order that start with the digest of the inputs."""
         return state.canonical()
 
     def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:
-        """The episode and its transition against the trace of dm-clrs: see ``vcrt_clrs.episodes``."""
+        """Compare the episode and its transition with the trace of dm-clrs: see ``vcrt_clrs.episodes``."""
         return cross_check(self._algorithm(episode), episode)
 
     def task(self, episode: Episode) -> str:
-        """What the algorithm is about to do."""
+        """Return what the algorithm is about to do."""
         return self.initial_state(episode).task()
 
     def footprint(self, episode: Episode, operation: Operation) -> Footprint:
-        """What the step reads and writes, on the state before all steps."""
+        """Return what the step reads and writes, from the state before all steps."""
         state = self.initial_state(episode)
         return state.footprint(state.read(operation.payload))
 

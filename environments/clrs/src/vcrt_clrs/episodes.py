@@ -1,6 +1,6 @@
-"""Make episodes out of dm-clrs traces, and compare an episode and its transition with the genuine trace.
+"""Make episodes from dm-clrs traces, and compare an episode and its transition with the genuine trace.
 
-Not covered: whether an episode has the promised relations. Lifting looks at structure only; certification decides.
+Lifting looks at structure alone; certification decides whether an episode has the promised relations.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from vcrt_clrs.trace import NUM_SEEDS, Instance, Rows, Trace, genuine_trace
 
 ENVIRONMENT = "clrs"
 
-#: The lengths of the inputs that episodes are drawn from and, for graphs, their edge probabilities.
+#: The lengths of sampled inputs and, for graphs, their edge probabilities.
 Sizes: TypeAlias = tuple[Sequence[int], Sequence[float]]
-#: Inputs drawn for one episode before its size is declared out of reach; usual sizes need a few.
+#: Inputs that are drawn for one episode before its size counts as out of reach; usual sizes need a few.
 MAX_DRAWS = 2000
 
 
 def sample_episode(algorithm: AlgorithmSchema[Any], seed: int, num_operations: int) -> Episode:
-    """The episode of ``seed``: inputs are drawn under named seeds until one has the structure.
+    """Return the episode of ``seed``: draw inputs under named seeds until one has the structure.
 
-    Raises :class:`VcrtError` if none has it, because ``num_operations`` asks for too much.
+    Raise :class:`VcrtError` if none has it, because ``num_operations`` is too large.
     """
     name = algorithm.schema.name
     rng = generator(seed, ENVIRONMENT, name, "lift")
@@ -59,7 +59,7 @@ def traces(
     seed: int,
     rng: Generator,
 ) -> Iterator[tuple[Instance, Trace]]:
-    """Runs of an algorithm on inputs that are drawn for the episode of ``seed``, each under a seed of its own."""
+    """Yield runs of an algorithm on inputs drawn for the episode of ``seed``, each under a seed of its own."""
     lengths, probabilities = sizes
     for draw in count():
         instance = Instance(
@@ -79,7 +79,7 @@ def lifted_episode(
     made_by: str,
     seed: int,
 ) -> Episode:
-    """An episode out of the run on an input."""
+    """Return an episode lifted from the run on an input."""
     return Episode(
         environment=ENVIRONMENT,
         schema=schema,
@@ -90,11 +90,11 @@ def lifted_episode(
 
 
 def cross_check(algorithm: AlgorithmSchema[Any], episode: Episode) -> tuple[CrossCheck, ...]:
-    """Three comparisons with the trace that dm-clrs gives for the episode's provenance.
+    """Return three comparisons with dm-clrs's trace for the episode's provenance.
 
-    ``dm-clrs trace``: inputs, initial state and each operation stand in the run. ``dm-clrs hint rows``: the transition
-    gives every hint row, from the inputs alone. ``dm-clrs outputs``: the algorithm, run on from the state after the
-    reference order, ends at the genuine outputs (see :func:`completion`).
+    ``dm-clrs trace``: the run contains the inputs, the initial state and each operation. ``dm-clrs hint rows``: the
+    transition gives every hint row, from the inputs alone. ``dm-clrs outputs``: the algorithm, continued from the state
+    after the reference order, ends at the genuine outputs (see :func:`completion`).
     """
     instance = Instance.parse(episode.provenance.source)
     if instance.algorithm != algorithm.schema.name:
@@ -119,11 +119,11 @@ def cross_check(algorithm: AlgorithmSchema[Any], episode: Episode) -> tuple[Cros
 def completion(
     algorithm: AlgorithmSchema[Any], trace: Trace, state: AlgorithmState | None, done: int | None
 ) -> CrossCheck:
-    """Whether the run of ``trace``, gone on from ``state`` after ``done`` steps, ends as the genuine one.
+    """Check that the run of ``trace``, continued from ``state`` after ``done`` steps, ends as the genuine one.
 
-    Compared are all outputs and the last hint rows that the algorithm's ``finish`` names. There is nothing to compare
-    without a state, because the reference order was refused; nothing agrees without ``done``, because the initial state
-    is none of the run's.
+    It compares all outputs and the last hint rows that the algorithm's ``finish`` names. Without a state, because the
+    reference order was refused, there is nothing to compare. Without ``done``, because the initial state is not in the
+    run, nothing agrees.
     """
     if state is None:
         return CrossCheck("dm-clrs outputs", 0, 0)
@@ -148,7 +148,7 @@ def _locate(
     initial: AlgorithmState,
     operations: Sequence[Operation],
 ) -> tuple[int | None, list[bool]]:
-    """How many steps of the run come before ``initial``, and whether inputs, state and operations stand in it."""
+    """Return the number of steps before ``initial`` in the run, and whether it has the inputs, state and operations."""
     start = algorithm.start(trace).canonical()
     canonical = initial.canonical()
     steps = algorithm.steps(trace)
@@ -167,7 +167,7 @@ def _locate(
 
 
 def _compare_rows(own: Rows, trace: Trace) -> CrossCheck:
-    """How many rows are equal to the genuine row of their place, under every name."""
+    """Count the rows that equal the genuine row of their place, under every name."""
     num_rows = min(map(len, own.values()))
     count = min(num_rows, trace.num_rows)
     equal = np.full(count, own.keys() == trace.hints.keys())

@@ -4,10 +4,10 @@ An operation either max-heapifies a node (its key sinks until no child is larger
 the largest key (it changes places with the last node, and the heap is one node shorter). The dependent pair is a child
 and then its parent; the reversal is accepted, but leaves another array, in which the child may hold a larger key.
 
-A state keeps the set of nodes that were heapified beside the array. dm-clrs heapifies every node, and one whose key is
-in its place already leaves the array as it is; that is a step all the same, as the algorithm may go on to the
-extractions only when every node has had its turn, and no node has two. The set grows the same way in any order, so it
-alone never sets two orders apart: the reversal differs by its array.
+A state keeps the set of heapified nodes beside the array. dm-clrs heapifies every node, even one whose key is in its
+place already, which leaves the array unchanged. That is still a step: the algorithm may extract only after it has
+heapified every node once, and no node twice. The set grows in the same way in any order, so it alone never tells two
+orders apart: the reversal differs by its array.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Extract:
 
 
 class HeapsortState(NamedTuple):
-    """The order of the elements (bytes), the size of the heap, and the nodes heapified (bit ``i`` for node i)."""
+    """The order of the elements (bytes), the size of the heap, and the heapified nodes (bit ``i`` for node i)."""
 
     keys: Keys
     order: bytes
@@ -73,7 +73,7 @@ class HeapsortState(NamedTuple):
     heapified: int
 
     def read(self, payload: Json) -> Heapify | Extract:
-        """The step of a payload ``{"heapify": [node, heap_size]}`` or ``{"extract": last}``."""
+        """Read the step of a payload ``{"heapify": [node, heap_size]}`` or ``{"extract": last}``."""
         size = len(self.order)
         if isinstance(payload, dict) and list(payload) == ["extract"]:
             return Extract(read_int(payload["extract"], "operation.payload.extract", 1, size - 1))
@@ -84,7 +84,7 @@ class HeapsortState(NamedTuple):
         return Heapify(node, heap_size)
 
     def take(self, step: Heapify | Extract) -> Transition[HeapsortState]:
-        """Max-heapify a node that has not been heapified; extract the largest key of a heap of which all have been."""
+        """Max-heapify a node once; extract the largest key of a heap after every node was heapified."""
         heap_size = step.heap_size if isinstance(step, Heapify) else step.last + 1
         if heap_size != self.heap_size:
             return Rejected(f"the heap has {self.heap_size} nodes, not {heap_size}")
@@ -108,17 +108,17 @@ class HeapsortState(NamedTuple):
         return Accepted(HeapsortState(self.keys, bytes(order), last, self.heapified & ~1))
 
     def canonical(self) -> bytes:
-        """Digest of the keys, order (bytes), size of the heap (16 bits) and heapified nodes (bit set)."""
+        """Return digest of the keys, order (bytes), size of the heap (16 bits) and heapified nodes (bit set)."""
         size = len(self.order)
         tail = self.heapified << 16 | self.heap_size
         return self.keys.digest + self.order + tail.to_bytes(2 + (size + 7) // 8, "little")
 
     def task(self) -> str:
-        """How large the heap is."""
+        """Return the size of the heap, in words."""
         return f"Heapsort; the heap has {counted(self.heap_size, 'key')} of {len(self.order)}."
 
     def footprint(self, step: Heapify | Extract) -> Footprint:
-        """A node and all below it; all of the heap for an extraction."""
+        """Return a node and all nodes below it; for an extraction, the whole heap."""
         if isinstance(step, Extract):
             nodes = list(range(step.last + 1))
         else:
@@ -130,7 +130,7 @@ class HeapsortState(NamedTuple):
 
 
 def sink(keys: tuple[float, ...], order: bytearray, node: int, heap_size: int) -> int:
-    """One level of MAX-HEAPIFY, in place: the place of the largest of a node and its children; equal if it is done."""
+    """Do one level of MAX-HEAPIFY in place; return the place of the largest of node and children (``node``: done)."""
     largest, left = node, 2 * node + 1
     if left < heap_size and keys[order[left]] > keys[order[node]]:
         largest = left
@@ -155,14 +155,14 @@ class Heapsort(AlgorithmSchema[HeapsortState]):
     def lift(
         self, trace: Trace, num_operations: int, rng: Generator
     ) -> Lifted[HeapsortState] | None:
-        """Operations from the state before the child; the reference order is any linear extension.
+        """Return operations from the state before the child; the reference order is any linear extension.
 
         The right child was heapified before the left one, and the nodes between left child and parent have none of
-        these nodes among their descendants: so the pair is the only one that can depend on its order.
+        these nodes among their descendants. So only the order of the pair can matter.
         """
         size = trace.hints["pred_h"].shape[1]
         before = [taken.before for taken in islice(self.run(self.start(trace)), size)]
-        # The child has a child itself: a leaf has nothing to sink to.
+        # The child has a child itself: a leaf cannot sink.
         for parent in shuffled(range(max(1, num_operations - 2), size // 4), rng):
             child = 2 * parent + 1
             state = before[size - 1 - child]
@@ -173,7 +173,7 @@ class Heapsort(AlgorithmSchema[HeapsortState]):
         return None
 
     def read_state(self, initial: Json) -> HeapsortState:
-        """Members ``keys``, ``order`` (a permutation), ``heap_size`` and ``heapified`` (a list of nodes)."""
+        """Read members ``keys``, ``order`` (a permutation), ``heap_size`` and ``heapified`` (a list of nodes)."""
         keys = read_keys(initial)
         size = keys.num_elements
         return HeapsortState(
@@ -184,7 +184,7 @@ class Heapsort(AlgorithmSchema[HeapsortState]):
         )
 
     def write_state(self, state: HeapsortState) -> Json:
-        """The members that :meth:`read_state` reads."""
+        """Return the members that :meth:`read_state` reads."""
         size = state.keys.num_elements
         return {
             "keys": list(state.keys.values),
@@ -194,13 +194,13 @@ class Heapsort(AlgorithmSchema[HeapsortState]):
         }
 
     def start(self, trace: Trace) -> HeapsortState:
-        """The elements in their order; no node has been heapified."""
+        """Return the elements in their order, with no node heapified."""
         keys = keys_of(trace)
         size = keys.num_elements
         return HeapsortState(keys=keys, order=bytes(range(size)), heap_size=size, heapified=0)
 
     def operation(self, step: Heapify | Extract) -> Operation:
-        """A node max-heapified, or the largest key extracted."""
+        """Return the operation of a node that is max-heapified, or of an extraction."""
         if isinstance(step, Extract):
             return Operation(signature=f"extract {step.last}", payload={"extract": step.last})
         node, size = step.node, step.heap_size
@@ -209,7 +209,7 @@ class Heapsort(AlgorithmSchema[HeapsortState]):
         )
 
     def schedule(self, state: HeapsortState) -> Iterator[Heapify | Extract]:
-        """Every node that is left, from the last to the first; then each extraction and the root heapified again."""
+        """Yield every remaining node, from the last to the first; then each extraction and the root heapified again."""
         size = state.heap_size
         for node in reversed(range(size)):
             if not state.heapified >> node & 1:
@@ -219,7 +219,7 @@ class Heapsort(AlgorithmSchema[HeapsortState]):
             yield Heapify(0, last)
 
     def hint_rows(self, trace: Trace) -> Rows:
-        """A row for each level that a key sinks through and one for each extraction."""
+        """Return a row for each level that a key sinks through and one for each extraction."""
         start = self.start(trace)
         last = start.heap_size - 1
         rows = [_Row(start.order, last, last, last, start.heap_size, _BUILD)]
@@ -228,9 +228,9 @@ class Heapsort(AlgorithmSchema[HeapsortState]):
         return _stack(rows)
 
     def finish(self, state: HeapsortState, done: int) -> Rows:
-        """The sorted array after the nodes that are left have been heapified, and all rows of the extractions.
+        """Return the sorted array after all remaining steps, and all rows of the extractions.
 
-        The sorted array alone would prove little: a key that is too deep in the heap may reach the root in time.
+        The sorted array alone would prove little: a key that is too deep in the heap may still reach the root in time.
         """
         rows: list[_Row] = []
         for taken in self.run(state):
@@ -242,7 +242,7 @@ class Heapsort(AlgorithmSchema[HeapsortState]):
 
 
 class _Row(NamedTuple):
-    """One hint row: the order, the elements that dm-clrs's counters stand at, the size of the heap and the phase."""
+    """One hint row: the order, the elements at dm-clrs's counters, the size of the heap and the phase."""
 
     order: bytes
     i: int
@@ -253,7 +253,7 @@ class _Row(NamedTuple):
 
 
 def _stack(rows: Iterable[_Row]) -> Rows:
-    """All rows by dm-clrs's names."""
+    """Return all rows by dm-clrs's names."""
     order, i, j, largest, heap_size, phase = zip(*rows, strict=True)
     size, orders, heap_sizes = len(order[0]), byte_rows(order), np.array(heap_size)
     last_of_heap = orders[np.arange(len(orders)), heap_sizes - 1]
@@ -269,13 +269,13 @@ def _stack(rows: Iterable[_Row]) -> Rows:
 
 
 def _builds(taken: Taken[HeapsortState]) -> bool:
-    """Whether a step belongs to the building of the heap."""
+    """Return whether a step belongs to the building of the heap."""
     step = taken.step
     return isinstance(step, Heapify) and step.heap_size == taken.before.keys.num_elements
 
 
 def _rows_of(taken: Taken[HeapsortState]) -> Iterator[_Row]:
-    """The rows of one step; the last of them shows the state that the transition left."""
+    """Yield the rows of one step; the last shows the state after the transition."""
     state, step, after = taken
     if isinstance(step, Extract):
         order = after.order

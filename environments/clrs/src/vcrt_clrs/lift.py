@@ -96,16 +96,16 @@ def lift_clrs(
 def lift_windows(
     algorithm: str, seeds: Iterable[int], length: int, num_operations: int = 4
 ) -> list[Episode]:
-    """All windows of the runs on the inputs of ``length`` that dm-clrs draws under ``seeds``, in order.
+    """Return all windows of the runs on the inputs of ``length`` that dm-clrs draws under ``seeds``, in order.
 
-    A window is steps that follow each other, from the true state. Nothing is chosen here: certification tells of each
-    which of its steps commute. Steps that would change nothing are no part of a run (see
-    :meth:`vcrt_clrs.schema.AlgorithmSchema.run`). Where dm-clrs works in synchronous rounds, a window begins at the
-    state within the round and its steps are run in place, so a step that read an older state may be refused.
+    A window has consecutive steps, from their true state. It is not selected: certification decides which of its steps
+    commute. Steps that would change nothing are not in a run (see :meth:`vcrt_clrs.schema.AlgorithmSchema.run`). Where
+    dm-clrs works in synchronous rounds, a window begins at the state within the round and its steps run in place, so a
+    step that read an older state may be refused.
 
     Graphs have the middle one of the schema's edge probabilities. The provenance names the input, which all windows of
     one run share, and the window's offset; its seed is derived from both and from ``num_operations``, so that every
-    window has an ``episode_id`` of its own. Raises :class:`vcrt.errors.UnknownNameError` for an unknown algorithm.
+    window has an ``episode_id`` of its own. Raise :class:`vcrt.errors.UnknownNameError` for an unknown algorithm.
     """
     if algorithm not in ALGORITHMS:
         raise UnknownNameError.of(f"{ENVIRONMENT} algorithm", algorithm, ALGORITHMS)

@@ -1,13 +1,13 @@
 """Fill cells by matrix-chain multiplication: schema ``matrix_chain_order`` (CLRS 3e, section 15.2).
 
-An operation fills one cell (i, j), the product of the matrices i to j, from the splits of which both sides are filled
-already. It is accepted exactly if it writes: the cell was empty, or a split is cheaper than what it holds. The
-dependent pair is a subcell and then the cell, which the subcell makes cheaper; the reversal is accepted, with the best
-that is possible without it. What a cell holds says whether it was filled, so a state needs no other record of steps.
+An operation fills one cell (i, j), the product of the matrices i to j, from the splits whose two sides are filled
+already. It is accepted exactly if it writes: the cell was empty, or a split is cheaper than its cost. The dependent
+pair is a subcell and then the cell, which the subcell makes cheaper; the reversal is accepted, with the best cost that
+is possible without the subcell. The cells show which were filled, so a state needs no other record of steps.
 
-dm-clrs fills all cells in synchronous rounds, in which every subcell is read as it was before the round. The state that
-subcells are read from is a parameter, so one transition serves the episode (in place) and the comparison with dm-clrs's
-hint rows (in rounds).
+dm-clrs fills all cells in synchronous rounds, in which every subcell is read as it was before the round. The state from
+which subcells are read is a parameter, so one transition serves the episode (in place) and the comparison with
+dm-clrs's hint rows (in rounds).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class MatrixChainState(NamedTuple):
     splits: bytes
 
     def read(self, payload: Json) -> Fill:
-        """The cell of a payload ``{"cell": [i, j]}``."""
+        """Read the cell of a payload ``{"cell": [i, j]}``."""
         length = self.dimensions.num_elements
         i, j = read_payload_pair(payload, "cell", length)
         if not 1 <= i < j:
@@ -80,7 +80,7 @@ class MatrixChainState(NamedTuple):
     def take(
         self, step: Fill, before: MatrixChainState | None = None
     ) -> Transition[MatrixChainState]:
-        """Fill the cell with its cheapest split, reading its subcells as they are in ``before``, by default here."""
+        """Fill the cell with its cheapest split; read its subcells from ``before``, by default from this state."""
         place, read = step.place, _COST.unpack_from
         _, costs, filled = before or self
         best = self.splits[place]
@@ -103,15 +103,15 @@ class MatrixChainState(NamedTuple):
         return Accepted(MatrixChainState(self.dimensions, costs, splits))
 
     def canonical(self) -> bytes:
-        """Digest of the dimensions, costs (doubles) and splits (bytes) by place, little-endian."""
+        """Return the digest of the dimensions, costs (doubles) and splits (bytes) by place, little-endian."""
         return self.dimensions.digest + self.costs + self.splits
 
     def task(self) -> str:
-        """How many matrices there are."""
+        """Return the number of matrices, in words."""
         return f"The cheapest way to multiply {self.dimensions.num_elements - 1} matrices."
 
     def footprint(self, step: Fill) -> Footprint:
-        """The cells of both sides of each split are read, and the cell itself is written."""
+        """Return the cells of both sides of each split and the cell itself as read, and the cell as written."""
         i, j = step.cell
         sides = [side for k in range(i, j) for side in ((i, k), (k + 1, j)) if side[0] < side[1]]
         own = f"cell {step.cell}"
@@ -120,7 +120,7 @@ class MatrixChainState(NamedTuple):
 
 @lru_cache
 def cells_of(length: int) -> tuple[Cell, ...]:
-    """The cells of a chain with ``length`` dimensions, row by row; the first has place 1."""
+    """Return the cells of a chain with ``length`` dimensions, row by row; the first has place 1."""
     return tuple(combinations(range(1, length), 2))
 
 
@@ -131,7 +131,7 @@ def _places(length: int) -> dict[Cell, int]:
 
 
 def fill_of(dimensions: Keys, cell: Cell) -> Fill:
-    """What there is to know of a cell before it is filled."""
+    """Return the fixed data of a cell to fill."""
     places, p = _places(dimensions.num_elements), dimensions.values
     i, j = cell
     splits = tuple((places[i, k], places[k + 1, j], k, p[i - 1] * p[k] * p[j]) for k in range(i, j))
@@ -139,7 +139,7 @@ def fill_of(dimensions: Keys, cell: Cell) -> Fill:
 
 
 class MatrixChainOrder(SynchronousSchema[MatrixChainState]):
-    """Cells out of one round of a run, one of which is a subcell of another and makes it cheaper."""
+    """Cells from one round of a run, one of which is a subcell of another and makes it cheaper."""
 
     schema = Schema(
         name="matrix_chain_order",
@@ -153,7 +153,7 @@ class MatrixChainOrder(SynchronousSchema[MatrixChainState]):
     def lift(
         self, trace: Trace, num_operations: int, rng: Generator
     ) -> Lifted[MatrixChainState] | None:
-        """Operations from the state at the start of a round; the reference order is any linear extension."""
+        """Return operations from the state at the start of a round; the reference order is any linear extension."""
         for taken in shuffled(list(self.rounds(self.start(trace))), rng):
             state, fills = taken[0].before, [step for _, step, _ in taken]
             pairs = [(a, b) for a in fills for b in fills if _is_subcell(a.cell, b.cell)]
@@ -164,7 +164,7 @@ class MatrixChainOrder(SynchronousSchema[MatrixChainState]):
         return None
 
     def read_state(self, initial: Json) -> MatrixChainState:
-        """Members ``p`` (the dimensions) and, by cell and row by row, ``m`` (costs) and ``s`` (splits; 0: empty)."""
+        """Read members ``p`` (the dimensions) and, by cell in row order, ``m`` (costs) and ``s`` (splits; 0: empty)."""
         dimensions = read_keys(initial, "p")
         length = dimensions.num_elements
         cells = cells_of(length)
@@ -182,12 +182,12 @@ class MatrixChainOrder(SynchronousSchema[MatrixChainState]):
         )
 
     def write_state(self, state: MatrixChainState) -> Json:
-        """The members that :meth:`read_state` reads."""
+        """Return the members that :meth:`read_state` reads."""
         _, *costs = struct.unpack(f"<{len(state.splits)}d", state.costs)
         return {"p": list(state.dimensions.values), "m": costs, "s": list(state.splits[1:])}
 
     def start(self, trace: Trace) -> MatrixChainState:
-        """No cell is filled."""
+        """Return the state in which no cell is filled."""
         dimensions = keys_of(trace, "p")
         num_cells = len(cells_of(dimensions.num_elements))
         return MatrixChainState(
@@ -197,17 +197,17 @@ class MatrixChainOrder(SynchronousSchema[MatrixChainState]):
         )
 
     def operation(self, step: Fill) -> Operation:
-        """The filling of a cell."""
+        """Return the filling of a cell."""
         i, j = step.cell
         return Operation(signature=f"fill ({i},{j})", payload={"cell": [i, j]})
 
     def schedule(self, state: MatrixChainState) -> list[Fill]:
-        """Every cell, row by row."""
+        """Return every cell, row by row."""
         dimensions = state.dimensions
         return [fill_of(dimensions, cell) for cell in cells_of(dimensions.num_elements)]
 
     def rows(self, states: Sequence[MatrixChainState]) -> Rows:
-        """The chain, and the costs, best splits and filled cells of the table."""
+        """Return the chain, and the costs, best splits and filled cells of the table."""
         length = states[0].dimensions.num_elements
         shape = (len(states), length, length)
         firsts, lasts = np.array(cells_of(length), dtype=np.int64).reshape(-1, 2).T
@@ -226,13 +226,13 @@ class MatrixChainOrder(SynchronousSchema[MatrixChainState]):
 
 
 def _is_subcell(inner: Cell, outer: Cell) -> bool:
-    """Whether some split of ``outer`` has ``inner`` as one of its sides."""
+    """Return whether some split of ``outer`` has ``inner`` as one of its sides."""
     (i, j), (first, last) = inner, outer
     return (i == first and j < last) or (j == last and i > first)
 
 
 def _independent(step: Fill, others: Sequence[Fill]) -> bool:
-    """Whether ``step`` neither is nor reads a cell of the others, nor is read by one."""
+    """Return whether ``step`` neither is nor reads a cell of the others, and none of them reads its cell."""
     return not any(
         step.cell == other.cell
         or _is_subcell(step.cell, other.cell)

@@ -1,11 +1,11 @@
 """Consider edges by Kruskal's algorithm: schema ``mst_kruskal`` (Kruskal, 1956; CLRS 3e, section 23.2).
 
-An operation considers one edge: it joins the tree if its ends lie in two components, and is left out of it otherwise.
+An operation considers one edge: the edge joins the tree if its ends lie in two components, and is left out otherwise.
 Either way the step counts, so the state keeps the set of edges considered. The dependent pair competes for one pair of
 components; the genuine order considers the lighter edge first, and the reversal is accepted with another tree.
 
-The union-find forest is kept with dm-clrs's path compression and linking (the larger root stays), so that every hint
-row can be compared. The canonical state has roots instead of pointers: two forests with equal roots have one future.
+The union-find forest follows dm-clrs's path compression and linking (the larger root stays), so every hint row can be
+compared. The canonical state has roots instead of pointers: two forests with equal roots have one future.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NUM_PHASES = 3
 class KruskalState(NamedTuple):
     """Union-find pointers and their roots by node (bytes), and two sets of edges (u, v), u < v.
 
-    A set of edges has bit ``u * num_nodes + v`` for each.
+    A set of edges has bit ``u * num_nodes + v`` for each edge.
     """
 
     graph: WeightedGraph
@@ -50,14 +50,14 @@ class KruskalState(NamedTuple):
     considered: int
 
     def read(self, payload: Json) -> Edge:
-        """The edge of a payload ``{"edge": [u, v]}``, u < v."""
+        """Read the edge of a payload ``{"edge": [u, v]}``, u < v."""
         u, v = read_payload_pair(payload, "edge", len(self.pointers))
         if u >= v:
             raise malformed("operation.payload.edge", [u, v], "the smaller node first")
         return u, v
 
     def take(self, step: Edge) -> Transition[KruskalState]:
-        """Consider the edge (u, v), u < v: put it into the tree exactly if it joins two components."""
+        """Consider the edge (u, v), u < v: add it to the tree exactly if it joins two components."""
         u, v = step
         if self.graph.weights[u][v] == 0:
             return Rejected(f"there is no edge {{{u},{v}}}")
@@ -78,14 +78,14 @@ class KruskalState(NamedTuple):
         return Accepted(KruskalState(self.graph, bytes(pointers), roots, tree, considered))
 
     def canonical(self) -> bytes:
-        """Graph digest, roots (bytes), tree and considered edges (bit sets), little-endian."""
+        """Return graph digest, roots (bytes), tree and considered edges (bit sets), little-endian."""
         size = len(self.roots)
         width = (size * size + 7) // 8
         edges = self.considered << 8 * width | self.tree
         return self.graph.digest + self.roots + edges.to_bytes(2 * width, "little")
 
     def task(self) -> str:
-        """Which nodes are joined."""
+        """Return which nodes are joined, in words."""
         joined: dict[int, list[str]] = {}
         for node, root in enumerate(self.roots):
             joined.setdefault(root, []).append(str(node))
@@ -93,15 +93,15 @@ class KruskalState(NamedTuple):
         return f"A minimum spanning tree. Joined so far: {' '.join(several) or 'nothing'}."
 
     def footprint(self, step: Edge) -> Footprint:
-        """The components of both ends, as they are before any step, are read and joined."""
+        """Return the components of both ends before all steps; the step reads and joins them."""
         ends = tuple(sorted({f"component {self.roots[node]}" for node in step}))
         return Footprint(reads=ends, writes=ends)
 
 
 def follow(pointers: bytearray, path: list[int]) -> bool:
-    """One step of FIND-SET with full path compression; False if ``path`` ends at a root.
+    """Do one step of FIND-SET with full path compression; return False if ``path`` ends at a root.
 
-    Appends the next node to ``path`` and points all nodes before it there, in place.
+    It appends the next node to ``path`` and points all nodes before it there, in place.
     """
     parent = pointers[path[-1]]
     if parent == path[-1]:
@@ -113,7 +113,7 @@ def follow(pointers: bytearray, path: list[int]) -> bool:
 
 
 def root_of(pointers: Sequence[int], node: int) -> int:
-    """The root of the component of ``node``."""
+    """Return the root of the component of ``node``."""
     while pointers[node] != node:
         node = pointers[node]
     return node
@@ -134,7 +134,7 @@ class MstKruskal(AlgorithmSchema[KruskalState]):
     def lift(
         self, trace: Trace, num_operations: int, rng: Generator
     ) -> Lifted[KruskalState] | None:
-        """A window of the run in its own order; where the competing pair stands in it varies."""
+        """Return a window of the run in its own order; the place of the competing pair in it varies."""
         steps = self.steps(trace)
         windows: dict[Edge, list[int]] = {}
         for start in range(len(steps) - num_operations + 1):
@@ -149,14 +149,14 @@ class MstKruskal(AlgorithmSchema[KruskalState]):
         return window[0].before, [taken.step for taken in window]
 
     def read_state(self, initial: Json) -> KruskalState:
-        """Members ``adjacency`` (symmetric), ``pi``, ``in_mst`` and ``considered`` (lists of edges)."""
+        """Read members ``adjacency`` (symmetric), ``pi``, ``in_mst`` and ``considered`` (lists of edges)."""
         graph = read_graph(initial)
         size = graph.num_nodes
         if graph.weights != tuple(zip(*graph.weights, strict=True)):
             _refuse_asymmetry(graph)
         pointers = read_member(initial, "pi", read_ints, size, size)
         for node, parent in enumerate(pointers):
-            # The larger root stays, so pointers only ever rise: that also rules out cycles.
+            # The larger root stays, so pointers only rise: that also excludes cycles.
             if parent < node:
                 raise malformed(f"initial.pi[{node}]", parent, f"a node from {node} up")
         considered = read_member(initial, "considered", read_edges, size)
@@ -175,7 +175,7 @@ class MstKruskal(AlgorithmSchema[KruskalState]):
         )
 
     def write_state(self, state: KruskalState) -> Json:
-        """The members that :meth:`read_state` reads."""
+        """Return the members that :meth:`read_state` reads."""
         return {
             "adjacency": state.graph.to_json(),
             "pi": list(state.pointers),
@@ -184,24 +184,24 @@ class MstKruskal(AlgorithmSchema[KruskalState]):
         }
 
     def start(self, trace: Trace) -> KruskalState:
-        """Every node is a component of its own; no edge has been considered."""
+        """Return the state in which every node is a component of its own and no edge has been considered."""
         graph = graph_of(trace)
         nodes = bytes(range(graph.num_nodes))
         return KruskalState(graph=graph, pointers=nodes, roots=nodes, tree=0, considered=0)
 
     def operation(self, step: Edge) -> Operation:
-        """The consideration of an edge."""
+        """Return the operation that considers an edge."""
         u, v = step
         return Operation(signature=f"consider {{{u},{v}}}", payload={"edge": [u, v]})
 
     def schedule(self, state: KruskalState) -> Iterator[Edge]:
-        """All edges by weight."""
+        """Yield all edges by weight."""
         graph = state.graph
         for _, u, v in sorted((graph.weights[u][v], u, v) for u, v in graph.edges() if u < v):
             yield u, v
 
     def hint_rows(self, trace: Trace) -> Rows:
-        """The row before the first edge, then of each edge: one row a pointer followed, and one when it is done."""
+        """Return the row before the first edge, then for each edge a row per followed pointer and one at its end."""
         start = self.start(trace)
         rows = [_Row(start.pointers, 0, _DONE, (0,), (0,), marked=False)]
         for taken in self.run(start):
@@ -221,14 +221,14 @@ class MstKruskal(AlgorithmSchema[KruskalState]):
         return found
 
     def finish(self, state: KruskalState, done: int) -> Rows:
-        """The tree after the edges that are left have been considered by weight."""
+        """Return the tree after the remaining edges have been considered by weight."""
         for taken in self.run(state):
             state = taken.after
         return {"in_mst": edge_matrices([state.tree], state.graph.num_nodes)[0]}
 
 
 class _Row(NamedTuple):
-    """One hint row: pointers, tree (bit set), phase, and the nodes passed on the way from u and from v to their roots.
+    """One hint row: pointers, tree (bit set), phase, and the nodes on the paths from u and from v to their roots.
 
     ``marked`` says whether the row shows these nodes in its masks.
     """
@@ -242,7 +242,7 @@ class _Row(NamedTuple):
 
 
 def _rows_of(taken: Taken[KruskalState]) -> Iterator[_Row]:
-    """The rows of one edge; the last of them shows the state that the transition left."""
+    """Yield the rows of one edge; the last shows the state after the transition."""
     state, (u, v), after = taken
     pointers, path_u, path_v = bytearray(state.pointers), [u], [v]
 
@@ -258,9 +258,9 @@ def _rows_of(taken: Taken[KruskalState]) -> Iterator[_Row]:
 
 
 def _competing_pair(roots: Sequence[int], window: Sequence[Edge]) -> tuple[int, int] | None:
-    """Positions in ``window`` of its two edges between the same two components, if that is its only cycle.
+    """Return the positions in ``window`` of its two edges between the same two components, if that is its only cycle.
 
-    Edges within one component close no cycle that depends on the order: they are left out of every tree.
+    Edges within one component close no cycle that depends on the order: no tree contains them.
     """
     joins = {
         position: (min(roots[u], roots[v]), max(roots[u], roots[v]))

@@ -1,9 +1,9 @@
-"""Sample episodes of several dependent steps: steps out of one genuine run, in the run's own order.
+"""Sample episodes of several dependent steps: steps of one genuine run, in the run's own order.
 
-Four steps are picked from those that follow a state of the run, until their poset has the shape that was drawn. The
-shapes are drawn alike, although a run has many more forks than crossings, so that a data set has all of them. Of 6 to
-16 steps, the algorithm is drawn too, and how many pairs depend on each other; the run, gone on from their end, still
-ends where it does. The member ``algorithm`` of their initial state says which algorithm it is of.
+Four steps are picked from those that follow a state of the run, until their poset has the drawn shape. All shapes are
+drawn equally often, although a run has many more forks than crossings. For 6 to 16 steps, the algorithm is drawn too,
+and the number of dependent pairs; the run, continued after the steps, still ends where it does. The member
+``algorithm`` of their initial state names the algorithm.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from vcrt_clrs.reading import malformed, read_member
 from vcrt_clrs.schema import AlgorithmSchema, AlgorithmState, Taken, shuffled, state_after
 from vcrt_clrs.trace import Trace
 
-#: Inputs drawn for one episode before its relations are declared out of reach; the rarest shape needs about a tenth.
+#: Inputs drawn for one episode before its relations count as out of reach; the rarest shape needs about a tenth.
 MAX_DRAWS = 4000
-#: States of one run that are looked at, steps ahead of it for each step of the episode, and how many of those ahead of
-#: four steps are picked from.
+#: The states of one run that are tried, the number of steps ahead of a state for each step of the episode, and the
+#: number of steps ahead from which four steps are picked.
 _POOLS, _REACH, _POOL_SIZE = 3, 3, 8
-#: Choices of many steps at each state; choices in vain before a state is left; and how often the next step should be
-#: one that depends on those before.
+#: Choices of many steps at each state; failed choices before a state is left; and the probability that the next step
+#: should depend on those before.
 _CHOICES, _VAIN, _RELATE = 8, 2, 0.6
 
 
@@ -51,8 +51,8 @@ _CHOICES, _VAIN, _RELATE = 8, 2, 0.6
 class LongRuns:
     """An algorithm, how much longer than the episode its inputs are, and the edge probabilities of graphs.
 
-    Steps are taken from the run up to the first of the kind ``until``; ``most`` is how many dependent pairs are found
-    without long search.
+    Steps are taken from the run up to the first of the kind ``until``; ``most`` is the number of dependent pairs that
+    are found without long search.
     """
 
     algorithm: AlgorithmSchema[Any]
@@ -62,16 +62,16 @@ class LongRuns:
     most: int = MAX_ANTI_DIAMONDS
 
 
-#: Shapes that at least one of a thousand choices of steps has; in a run, sinks, crossings and diamonds are rarer.
+#: Shapes of at least one in a thousand choices of steps; in a run, sinks, crossings and diamonds are rarer.
 _IN_ROUNDS = tuple(
     shape for shape in SHAPES if shape not in ("sink", "crossing", "diamond", "early join")
 )
-#: By the name of a schema of four steps: the algorithm whose runs it takes steps from, and the shapes that these have.
+#: By the name of a schema of four steps: the algorithm whose runs have its steps, and the possible shapes.
 SHAPED: Mapping[str, tuple[AlgorithmSchema[Any], Sequence[str]]] = {
     "bellman_ford_poset": (BellmanFord(), _IN_ROUNDS),
     "matrix_chain_poset": (MatrixChainOrder(), (*_IN_ROUNDS, "early join")),
 }
-#: The algorithms whose runs have enough steps that do not depend on each other, by name.
+#: The algorithms whose runs have enough independent steps, by name.
 LONG_RUNS: Mapping[str, LongRuns] = {
     each.algorithm.schema.name: each
     for each in (
@@ -93,13 +93,13 @@ POSET_SCHEMAS = (
 )
 
 
-#: ``find(trace, first, near)``: looks for steps with the drawn relations among those of a run from the first on.
+#: ``find(trace, first, near)`` finds steps with the drawn relations among those of a run from the first on.
 _Find: TypeAlias = Callable[[Trace, int, Sequence[Taken[Any]]], list[Any] | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Wanted:
-    """The relations that were drawn for an episode, in words; the runs that it is taken from; and how it is found."""
+    """The drawn relations of an episode, in words; the runs that it is taken from; and the search for its steps."""
 
     text: str
     algorithm: AlgorithmSchema[Any]
@@ -109,9 +109,9 @@ class _Wanted:
 
 
 def sample_poset(schema: Schema, seed: int) -> Episode:
-    """The episode of ``seed``: its relations are drawn, then inputs and steps until some have them.
+    """Return the episode of ``seed``: draw its relations, then inputs and steps until some have them.
 
-    Raises :class:`VcrtError` if none have.
+    Raise :class:`VcrtError` if none have.
     """
     assert schema.num_steps is not None
     num_steps, shaped = schema.num_steps, schema.name in SHAPED
@@ -140,9 +140,9 @@ def sample_poset(schema: Schema, seed: int) -> Episode:
 
 
 def algorithm_of(schema: str, initial: Json) -> AlgorithmSchema[Any]:
-    """The algorithm of an episode's run, which the initial state of many steps names.
+    """Return the algorithm of an episode's run, which the initial state of a long episode names.
 
-    Raises :class:`vcrt.errors.MalformedInputError`.
+    Raise :class:`vcrt.errors.MalformedInputError` if it names none.
     """
     if schema in SHAPED:
         return SHAPED[schema][0]
@@ -218,17 +218,17 @@ class _Ahead:
     refused: dict[int, bool] = field(default_factory=dict)
 
     def chosen(self, places: Sequence[int]) -> list[Any]:
-        """Some of the steps."""
+        """Return some of the steps."""
         return [self.steps[place] for place in places]
 
     def after(
         self, places: Sequence[int], start: AlgorithmState | None = None
     ) -> AlgorithmState | None:
-        """The state after some steps, None if one is refused."""
+        """Return the state after some steps, None if one is refused."""
         return state_after(self.state if start is None else start, self.chosen(places))
 
     def relations(self, chosen: Sequence[int], rng: Generator) -> Relations | None:
-        """The relations of some steps, if they explain what these do."""
+        """Return the relations of some steps, if they explain every outcome."""
 
         def take(state: AlgorithmState, step: int) -> AlgorithmState | None:
             return self.after([chosen[step]], state)
@@ -238,9 +238,9 @@ class _Ahead:
         )
 
     def depend(self, one: int, other: int) -> bool | None:
-        """Whether the order of two steps, in the run's order, matters; None if that depends on what ran before.
+        """Return whether the order of two steps, in the run's order, matters; None if that depends on the context.
 
-        Looked at are two contexts: the state itself, and after all steps before the second one but for the first.
+        It compares two contexts: the state itself, and the state after all steps before the second one but the first.
         """
         if one not in self.known:
             self.known[one] = self._depending_on(one)
@@ -258,7 +258,7 @@ class _Ahead:
         return found
 
     def _differ(self, one: int, other: int, state: AlgorithmState) -> bool | None:
-        """Whether two steps lead to one state in either order; None if neither order can run."""
+        """Return whether two orders of two steps lead to different states; None if neither order can run."""
         ends = [self.after(order, state) for order in ((one, other), (other, one))]
         if ends == [None, None]:
             return None
@@ -266,10 +266,10 @@ class _Ahead:
         return forms[0] != forms[1]
 
     def choices(self, shape: str, rng: Generator) -> list[tuple[int, ...]]:
-        """Four of the steps, each choice once, where as many pairs depend on each other as a shape needs.
+        """Return choices of four steps, each once, with as many dependent pairs as a shape needs, shuffled.
 
-        Looks at the pairs from the first state alone, which is quick. A pair of which neither order runs there shows
-        nothing and may be either.
+        It compares the pairs from the first state alone, which is fast. A pair of which neither order runs there may be
+        either.
         """
         every = range(len(self.steps))
         shown = {pair: self._differ(*pair, self.state) for pair in combinations(every, 2)}
@@ -282,12 +282,12 @@ class _Ahead:
         return shuffled(choices, rng)
 
     def choose(self, num_steps: int, number: int, rng: Generator) -> tuple[int, ...] | None:
-        """That many steps that the run's order accepts, with that many dependent pairs as far as these show.
+        """Choose so many steps that the run's order accepts, with so many dependent pairs as far as pairs alone show.
 
-        Step by step; as long as pairs are missing, the next one is at times to add some, and else to add none.
+        While dependent pairs are missing, chance decides whether the next step should add some or none.
         """
         chosen: list[int] = []
-        #: How many dependent pairs each step would add, of those that might be chosen.
+        #: The number of dependent pairs that each remaining step would add.
         added = dict.fromkeys(range(len(self.steps)), 0)
         missing = number
         while len(chosen) < num_steps:
@@ -311,10 +311,10 @@ class _Ahead:
         return None if missing else tuple(chosen)
 
     def _fits(self, chosen: Sequence[int], place: int, adds: int, missing: int) -> bool:
-        """Whether a step may be added: it can run in its place, and adds no more dependent pairs than are missing."""
+        """Return whether a step can run in its place and adds no more dependent pairs than are missing."""
         if place not in self.refused:
             self.refused[place] = self.after([place]) is None
-        # What is refused at the start can only run after a step that it depends on.
+        # A step that is refused at the start can only run after a step that it depends on.
         if adds > missing or (self.refused[place] and not adds):
             return False
         return self.after(sorted([*chosen, place])) is not None

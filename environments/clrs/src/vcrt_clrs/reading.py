@@ -1,10 +1,10 @@
 """Read the JSON of CLRS episodes: each reader returns checked plain values or names the field that is wrong.
 
-The inputs of an episode are read once and shared by all of its states. A graph is a matrix of weights, where zero means
-that there is no edge, as in dm-clrs. Keys are sorted by the order of their elements: ``order[i]`` is the number of the
-element at position ``i``, whose key is ``values[order[i]]``, as in dm-clrs's ``A_pos``.
+The inputs of an episode are read once and shared by all of its states. A graph is a matrix of weights, in which zero
+means no edge, as in dm-clrs. ``order`` has the elements by position: ``order[i]`` is the number of the element at
+position ``i``, whose key is ``values[order[i]]``, as in dm-clrs's ``A_pos``.
 
-Not covered: whether an episode is one that dm-clrs would produce; the cross-check of its schema tells that.
+The cross-check of a schema tells whether dm-clrs would produce an episode.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Value = TypeVar("Value")
 
 
 def malformed(field: str, found: object, expected: str) -> MalformedInputError:
-    """The error for ``field`` (a dotted path within the episode)."""
+    """Return the error about ``field`` (a dotted path within the episode)."""
     text = repr(found)
     return MalformedInputError(
         "malformed CLRS episode",
@@ -46,7 +46,7 @@ def read_member(
     *given: Given.args,
     **options: Given.kwargs,
 ) -> Value:
-    """Member ``name`` of an episode's initial state, as ``read`` reads it."""
+    """Read member ``name`` of an episode's initial state with ``read``."""
     if not isinstance(initial, dict):
         raise malformed("initial", initial, "an object")
     if name not in initial:
@@ -55,7 +55,7 @@ def read_member(
 
 
 def read_list(value: Json, field: str, length: int | None = None) -> list[Json]:
-    """A JSON list, of ``length`` elements if given."""
+    """Read a JSON list, of ``length`` elements if given."""
     if not isinstance(value, list | tuple):
         raise malformed(field, value, "a list")
     if length is not None and len(value) != length:
@@ -64,7 +64,7 @@ def read_list(value: Json, field: str, length: int | None = None) -> list[Json]:
 
 
 def read_input(value: Json, field: str) -> list[Json]:
-    """A list with as many elements as an input may have: 2 to :data:`MAX_LENGTH`."""
+    """Read a list with as many elements as an input may have: 2 to :data:`MAX_LENGTH`."""
     elements = read_list(value, field)
     if not 2 <= len(elements) <= MAX_LENGTH:
         raise malformed(
@@ -74,7 +74,7 @@ def read_input(value: Json, field: str) -> list[Json]:
 
 
 def read_real(value: Json, field: str) -> float:
-    """A finite number that is not negative; a negative zero becomes zero."""
+    """Read a finite number that is not negative; a negative zero becomes zero."""
     if (
         isinstance(value, bool)
         or not isinstance(value, int | float)
@@ -85,9 +85,9 @@ def read_real(value: Json, field: str) -> float:
 
 
 def read_reals(value: Json, field: str, length: int) -> tuple[float, ...]:
-    """``length`` numbers as :func:`read_real` takes them."""
+    """Read ``length`` numbers in the form of :func:`read_real`."""
     numbers = read_list(value, field, length)
-    # Whole matrices are read for each episode: the usual case is decided without a look at each number.
+    # Whole matrices are read for each episode, so the usual case is checked without a test of each number.
     if set(map(type, numbers)) == {float}:
         floats: list[float] = numbers  # type: ignore[assignment]
         if min(floats) >= 0 and math.isfinite(sum(floats)):
@@ -96,14 +96,14 @@ def read_reals(value: Json, field: str, length: int) -> tuple[float, ...]:
 
 
 def read_int(value: Json, field: str, low: int, high: int) -> int:
-    """An integer from ``low`` to ``high``, both included."""
+    """Read an integer from ``low`` to ``high``, both included."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise malformed(field, value, f"an integer from {low} to {high}")
     return value
 
 
 def read_ints(value: Json, field: str, length: int, limit: int) -> tuple[int, ...]:
-    """``length`` integers, each at least 0 and below ``limit``."""
+    """Read ``length`` integers, each at least 0 and below ``limit``."""
     numbers = read_list(value, field, length)
     if set(map(type, numbers)) == {int}:
         ints: list[int] = numbers  # type: ignore[assignment]
@@ -113,7 +113,7 @@ def read_ints(value: Json, field: str, length: int, limit: int) -> tuple[int, ..
 
 
 def read_set(value: Json, field: str, limit: int) -> int:
-    """A list of distinct integers below ``limit``, as a bit set."""
+    """Read a list of distinct integers below ``limit``, as a bit set."""
     bits = 0
     for i, member in enumerate(read_ints(value, field, len(read_list(value, field)), limit)):
         if bits >> member & 1:
@@ -123,14 +123,14 @@ def read_set(value: Json, field: str, limit: int) -> int:
 
 
 def read_permutation(value: Json, field: str, length: int) -> bytes:
-    """A permutation of the integers below ``length``, as bytes."""
+    """Read a permutation of the integers below ``length``, as bytes."""
     places = read_ints(value, field, length, length)
     read_set(value, field, length)
     return bytes(places)
 
 
 def read_edges(value: Json, field: str, num_nodes: int) -> tuple[tuple[int, int], ...]:
-    """A list of distinct undirected edges, the smaller node first."""
+    """Read a list of distinct undirected edges, the smaller node first."""
     edges: dict[tuple[int, int], None] = {}
     for i, pair in enumerate(read_list(value, field)):
         match pair:
@@ -145,7 +145,7 @@ def read_edges(value: Json, field: str, num_nodes: int) -> tuple[tuple[int, int]
 
 
 def read_payload(payload: Json, name: str) -> Json:
-    """The one member that an operation's payload has."""
+    """Return the one member of an operation's payload."""
     if not isinstance(payload, dict) or list(payload) != [name]:
         raise malformed("operation.payload", payload, f"an object with the one member {name!r}")
     value: Json = payload[name]
@@ -153,14 +153,14 @@ def read_payload(payload: Json, name: str) -> Json:
 
 
 def read_payload_pair(payload: Json, name: str, limit: int) -> tuple[int, int]:
-    """The two integers below ``limit`` of a payload such as ``{"edge": [u, v]}``."""
+    """Return the two integers below ``limit`` of a payload such as ``{"edge": [u, v]}``."""
     field = f"operation.payload.{name}"
     first, second = read_ints(read_payload(payload, name), field, 2, limit)
     return first, second
 
 
 def _digest(size: int, *numbers: float) -> bytes:
-    """The SHA-256 of a size and of little-endian doubles."""
+    """Return the SHA-256 of a size and of little-endian doubles."""
     return sha256(struct.pack(f"<H{len(numbers)}d", size, *numbers)).digest()
 
 
@@ -173,17 +173,17 @@ class WeightedGraph:
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes the graph has."""
+        """The number of nodes."""
         return len(self.weights)
 
     def edges(self) -> list[Edge]:
-        """The directed edges, row by row."""
+        """Return the directed edges, row by row."""
         return [
             (u, v) for u, row in enumerate(self.weights) for v, weight in enumerate(row) if weight
         ]
 
     def to_json(self) -> Json:
-        """The member ``adjacency`` of an initial state."""
+        """Return the member ``adjacency`` of an initial state."""
         return [list(row) for row in self.weights]
 
 
@@ -192,7 +192,7 @@ def _graph(weights: tuple[tuple[float, ...], ...]) -> WeightedGraph:
 
 
 def read_graph(initial: Json) -> WeightedGraph:
-    """The graph in member ``adjacency`` of an initial state: a square list of rows of numbers, none negative."""
+    """Read the graph in member ``adjacency`` of an initial state: a square list of rows of numbers, none negative."""
     rows = read_member(initial, "adjacency", read_input)
     size = len(rows)
     return _graph(
@@ -201,7 +201,7 @@ def read_graph(initial: Json) -> WeightedGraph:
 
 
 def graph_of(trace: Trace) -> WeightedGraph:
-    """The graph that a genuine trace ran on: its input ``A``."""
+    """Return the graph of a genuine trace: its input ``A``."""
     return _graph(tuple(map(tuple, trace.inputs["A"].tolist())))
 
 
@@ -214,18 +214,18 @@ class Keys:
 
     @property
     def num_elements(self) -> int:
-        """How many elements there are."""
+        """The number of elements."""
         return len(self.values)
 
 
 def read_keys(initial: Json, name: str = "keys") -> Keys:
-    """The keys in a member of an initial state: a list of numbers, none negative."""
+    """Read the keys in a member of an initial state: a list of numbers, none negative."""
     numbers = read_member(initial, name, read_input)
     values = read_reals(numbers, f"initial.{name}", len(numbers))
     return Keys(values, _digest(len(values), *values))
 
 
 def keys_of(trace: Trace, name: str = "key") -> Keys:
-    """The keys that a genuine trace ran on: one of its inputs."""
+    """Return the keys of a genuine trace: one of its inputs."""
     values = tuple(trace.inputs[name].tolist())
     return Keys(values, _digest(len(values), *values))

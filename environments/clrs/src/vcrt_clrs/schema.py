@@ -1,9 +1,9 @@
-"""Define what one CLRS schema provides: an algorithm's state, its transition, and its comparison with dm-clrs.
+"""Define the parts of one CLRS schema: an algorithm's state, its transition, and its comparison with dm-clrs.
 
-To add a schema, write one module with a state class and a subclass of :class:`AlgorithmSchema` (or, where dm-clrs works
-in synchronous rounds, of :class:`SynchronousSchema`), and list it in
-``vcrt_clrs.environment.ALGORITHMS``. Sampling, lifting and the cross-check are shared, in
-``vcrt_clrs.episodes`` and ``vcrt_clrs.lift``.
+To add a schema, write one module with a state class and a subclass of :class:`AlgorithmSchema` (or of
+:class:`SynchronousSchema`, where dm-clrs works in synchronous rounds), and list it in
+``vcrt_clrs.environment.ALGORITHMS``. ``vcrt_clrs.episodes`` and ``vcrt_clrs.lift`` have the shared sampling, lifting
+and cross-check.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from vcrt.orders import first_before_second
 from vcrt.randomness import Generator
 from vcrt_clrs.trace import Rows, Trace
 
-#: Where a sampled episode's operations stand among the steps of the run that follow its initial state: somewhere,
-#: first in any order, or first and in the same order.
+#: The places of a sampled episode's operations among the run's steps after its initial state: any places, the first
+#: ones in any order, or the first ones in the same order.
 Placing: TypeAlias = Literal["later", "next", "next in order"]
 #: Every canonical state begins with a SHA-256 digest of the run's inputs.
 DIGEST_BYTES = 32
@@ -29,30 +29,30 @@ Item = TypeVar("Item")
 class AlgorithmState(Protocol):
     """An immutable state of an algorithm on one input.
 
-    One is made for each replayed step, so the states here are named tuples, which are made faster than data classes.
+    Each replayed step makes one, so the states here are named tuples, which are faster to make than data classes.
     """
 
     def read(self, payload: Json) -> Any:
-        """The checked form of an operation's payload: the same for all states of an episode.
+        """Return the checked form of an operation's payload, the same for all states of an episode.
 
-        Raises :class:`vcrt.errors.MalformedInputError`.
+        Raise :class:`vcrt.errors.MalformedInputError` for another form.
         """
         ...
 
     def take(self, step: Any) -> Transition[Any]:
-        """One operation on this state, in the form that :meth:`read` gave."""
+        """Run one operation on this state, in the form that :meth:`read` returned."""
         ...
 
     def canonical(self) -> bytes:
-        """Equal bytes exactly when two states have the same input and the same future; begins with its digest."""
+        """Return bytes, equal exactly if two states have equal input and future; they begin with the input's digest."""
         ...
 
     def task(self) -> str:
-        """What the algorithm is about to do, in a few words."""
+        """Return what the algorithm is about to do, in a few words."""
         ...
 
     def footprint(self, step: Any) -> Footprint:
-        """What one operation reads and writes, in the form that :meth:`read` gave, as the algorithm's text has it."""
+        """Return what an operation, in the form of :meth:`read`, reads and writes by the algorithm's description."""
         ...
 
 
@@ -60,7 +60,7 @@ class SynchronousState(AlgorithmState, Protocol):
     """A state of an algorithm that works in rounds."""
 
     def take(self, step: Any, before: Any = None) -> Transition[Any]:
-        """One operation on this state, which reads what it needs as it is in ``before``, by default in this state."""
+        """Run one operation on this state; read its inputs from ``before``, by default from this state."""
         ...
 
 
@@ -69,7 +69,7 @@ R = TypeVar("R", bound=SynchronousState)
 
 
 def state_after(state: S, steps: Iterable[Any]) -> S | None:
-    """The state after some steps, None if one is refused."""
+    """Return the state after some steps, None if one is refused."""
     for step in steps:
         transition = state.take(step)
         if not isinstance(transition, Accepted):
@@ -79,7 +79,7 @@ def state_after(state: S, steps: Iterable[Any]) -> S | None:
 
 
 def conflict(state: AlgorithmState, first: Any, second: Any) -> bool:
-    """Whether both orders of two steps are accepted and lead to different states."""
+    """Return whether both orders of two steps are accepted and lead to different states."""
     ends = [state_after(state, order) for order in ((first, second), (second, first))]
     return None not in ends and ends[0] != ends[1]
 
@@ -97,57 +97,57 @@ Lifted: TypeAlias = tuple[S, Sequence[Any]]
 
 
 class AlgorithmSchema(ABC, Generic[S]):
-    """One family of episodes that are lifted from the traces of one dm-clrs algorithm."""
+    """One family of episodes, lifted from the traces of one dm-clrs algorithm."""
 
     schema: ClassVar[Schema]
-    #: The lengths of the inputs that dm-clrs's sampler is asked for and, for graphs, their edge probabilities.
+    #: The lengths of dm-clrs's sampled inputs and, for graphs, their edge probabilities.
     lengths: ClassVar[Sequence[int]]
     edge_probabilities: ClassVar[Sequence[float]] = ()
     placing: ClassVar[Placing]
 
     @abstractmethod
     def lift(self, trace: Trace, num_operations: int, rng: Generator) -> Lifted[S] | None:
-        """An episode out of ``trace`` whose structure promises one dependent pair, or None if it has none."""
+        """Return an episode of ``trace`` whose structure promises one dependent pair, or None if it has none."""
 
     @abstractmethod
     def read_state(self, initial: Json) -> S:
-        """The state that an episode's ``initial`` describes; raises ``MalformedInputError``."""
+        """Return the state that an episode's ``initial`` describes; raise ``MalformedInputError`` for another form."""
 
     @abstractmethod
     def write_state(self, state: S) -> Json:
-        """The ``initial`` that :meth:`read_state` reads as ``state``."""
+        """Return the ``initial`` that :meth:`read_state` reads as ``state``."""
 
     @abstractmethod
     def operation(self, step: Any) -> Operation:
-        """The operation of which the state's ``read`` gives ``step``."""
+        """Return the operation whose payload a state reads as ``step``."""
 
     @abstractmethod
     def start(self, trace: Trace) -> S:
-        """The state in which the run of ``trace`` begins, from its inputs alone."""
+        """Return the first state of the run of ``trace``, from its inputs alone."""
 
     @abstractmethod
     def schedule(self, state: S) -> Iterable[Any]:
-        """The steps that the algorithm tries from a state on, in its order (in each round, if it works in rounds)."""
+        """Return the steps that the algorithm tries from a state on, in its order (for one round, if it has rounds)."""
 
     @abstractmethod
     def hint_rows(self, trace: Trace) -> Rows:
-        """The hint rows that this module's transition produces from the inputs of ``trace``.
+        """Return the hint rows that this module's transition produces from the inputs of ``trace``.
 
-        They may be more than ``trace`` has, if the run does not end where it should.
+        There may be more than in ``trace``, if the run does not end where it should.
         """
 
     @abstractmethod
     def finish(self, state: S, done: int) -> Rows:
-        """The last rows of hints and the outputs when the run goes on from ``state`` to its end.
+        """Return the last rows of hints and the outputs of the run continued from ``state`` to its end.
 
-        ``done`` is how many steps of the run are behind it. Every output is among the names; a name of a hint stands
-        for as many of its last rows.
+        ``done`` is the number of steps of the run before ``state``. The names include every output; a hint has its last
+        rows, as many as are compared.
         """
 
     def run(self, state: S) -> Iterator[Taken[S]]:
-        """The steps that the algorithm takes from a state on.
+        """Yield the steps that the algorithm takes from a state on.
 
-        Steps that the transition rejects, because they would change nothing, are passed over.
+        Skip steps that the transition rejects because they would change nothing.
         """
         for step in self.schedule(state):
             transition = state.take(step)
@@ -156,24 +156,24 @@ class AlgorithmSchema(ABC, Generic[S]):
                 state = transition.state
 
     def steps(self, trace: Trace) -> list[Taken[S]]:
-        """The steps of the run that this module's transition makes from the inputs of ``trace``."""
+        """Return the steps of the run that this module's transition makes from the inputs of ``trace``."""
         return list(self.run(self.start(trace)))
 
 
 class SynchronousSchema(AlgorithmSchema[R]):
     """A schema whose algorithm works in rounds in dm-clrs: every step reads the state before its round."""
 
-    #: The hints of which :meth:`finish` gives the last row: the first as the output of its name without ``_h``.
+    #: The hints whose last row :meth:`finish` returns; the first one as the output of its name without ``_h``.
     final_hints: ClassVar[Sequence[str]]
 
     @abstractmethod
     def rows(self, states: Sequence[R]) -> Rows:
-        """The hint rows of the states between rounds, by dm-clrs's names."""
+        """Return the hint rows of the states between rounds, by dm-clrs's names."""
 
     def rounds(self, state: R) -> Iterator[list[Taken[R]]]:
-        """Rounds until none writes, and the steps of each that did."""
+        """Yield the steps of each round that writes, until none writes."""
         schedule = list(self.schedule(state))
-        # As many rounds as steps are enough; a transition that is broken may have no end.
+        # As many rounds as steps are enough; a broken transition might never end.
         for _ in schedule:
             before, taken = state, []
             for step in schedule:
@@ -186,19 +186,19 @@ class SynchronousSchema(AlgorithmSchema[R]):
             yield taken
 
     def run(self, state: R) -> Iterator[Taken[R]]:
-        """The steps that write in each round."""
+        """Yield the steps that write in each round."""
         for taken in self.rounds(state):
             yield from taken
 
     def hint_rows(self, trace: Trace) -> Rows:
-        """Synchronous rounds from the start until none changes anything."""
+        """Return the rows of synchronous rounds from the start until none changes anything."""
         start = self.start(trace)
         return self.rows([start, *(taken[-1].after for taken in self.rounds(start))])
 
     def finish(self, state: R, done: int) -> Rows:
-        """The final hints after synchronous rounds until none changes anything.
+        """Return the final hints after synchronous rounds until none changes anything.
 
-        The rounds mend what was written from too little, but nothing that is too good or came the wrong way.
+        The rounds correct values that were written from too little, but none that is too good or came the wrong way.
         """
         for taken in self.rounds(state):
             state = taken[-1].after
@@ -208,12 +208,12 @@ class SynchronousSchema(AlgorithmSchema[R]):
 
 
 def shuffled(items: Sequence[Item], rng: Generator) -> list[Item]:
-    """The items in a random order."""
+    """Return the items in a random order."""
     return [items[index] for index in rng.permutation(len(items))]
 
 
 def linear_extension(items: Sequence[Item], rng: Generator) -> list[Item]:
-    """A random order of ``items`` in which the first one stands before the second."""
+    """Return a random order of ``items`` in which the first one stands before the second."""
     return first_before_second(items, rng.permutation(len(items)))
 
 
@@ -224,7 +224,7 @@ def with_independent(
     independent: Callable[[Item, Sequence[Item]], bool],
     rng: Generator,
 ) -> list[Item] | None:
-    """A pair and others, each independent of those chosen before; None if there are too few of them."""
+    """Return a pair and others, each independent of those chosen before; None if there are too few."""
     chosen = list(pair)
     for other in shuffled(others, rng):
         if len(chosen) < num_operations and independent(other, chosen):

@@ -1,13 +1,13 @@
 """Load dm-clrs without its heavy dependencies: the genuine samplers and algorithms on NumPy, attrs and absl alone.
 
-The metadata of dm-clrs asks for TensorFlow, JAX, Haiku and more, but what is used here (samplers, specifications,
-probes, algorithms) needs from them only one class for an ``isinstance`` test, one tree map and one rank assertion.
-:func:`load_dm_clrs` stands in for whichever of ``tensorflow``, ``jax`` and ``chex`` is not installed, and only while
-the modules of dm-clrs are being imported (see :mod:`vcrt.environments.partial_imports`). The imported modules keep the
-stand-ins they were bound to. An installed ``tensorflow``, ``jax`` or ``chex`` is used as it is.
+The metadata of dm-clrs requires TensorFlow, JAX, Haiku and more, but the parts used here (samplers, specifications,
+probes, algorithms) need from them only one class for an ``isinstance`` test, one tree map and one rank assertion.
+:func:`load_dm_clrs` replaces those of ``tensorflow``, ``jax`` and ``chex`` that are not installed by stand-ins while it
+imports the modules of dm-clrs (see :mod:`vcrt.environments.partial_imports`). The imported modules keep the stand-ins
+they were bound to. An installed ``tensorflow``, ``jax`` or ``chex`` is used as it is.
 
-Not covered: models, processors, losses and data sets of dm-clrs, the permutation helpers of its ``probing`` module
-(they need JAX itself), and threads that import TensorFlow, JAX or chex during the first call.
+This does not support models, processors, losses and datasets of dm-clrs, the permutation helpers of its ``probing``
+module (they need JAX itself), and threads that import TensorFlow, JAX or chex during the first call.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ import numpy as np
 
 from vcrt.environments.partial_imports import Distribution
 
-#: Another version may sample other graphs from the same seed, and certificates would no longer be comparable.
+#: Another version may sample other graphs from the same seed; then certificates would not be comparable.
 DM_CLRS = Distribution(name="dm-clrs", version="2.0.3", package="clrs", needs="numpy attrs absl-py")
 
-#: The modules whose code decides what an episode and its genuine trace are.
+#: The modules whose code determines an episode and its genuine trace.
 USED_MODULES = (
     "clrs._src.algorithms.dynamic_programming",
     "clrs._src.algorithms.graphs",
@@ -98,7 +98,7 @@ def assert_rank(arrays: Any, rank: int) -> None:
 
 _TREE_UTIL = {"register_pytree_node_class": lambda cls: cls, "tree_map": tree_map}
 _JAX_NUMPY = {"ndarray": np.ndarray, "vectorize": _needs_jax}
-#: The members that dm-clrs uses of modules that need not be installed.
+#: The members that dm-clrs uses of modules that may be missing.
 _STAND_INS: Mapping[str, Mapping[str, object]] = {
     "tensorflow": {"Tensor": _NeverAnInstance},
     "jax": {

@@ -1,8 +1,8 @@
-"""Run dm-clrs's own algorithm on the input that its own sampler draws, and keep the genuine trace; encode own rows so.
+"""Run dm-clrs's own algorithm on an input of its own sampler, and keep the genuine trace; encode own rows alike.
 
-An instance names everything that the draw depends on, so a trace can be derived again from an episode's provenance.
-dm-clrs draws from a ``numpy.random.RandomState`` of its own, whose stream NumPy keeps fixed; the global random state
-is neither read nor changed.
+An instance names everything that the draw depends on, so an episode's provenance is enough to derive its trace again.
+dm-clrs draws from its own ``numpy.random.RandomState``, whose stream NumPy keeps fixed; it neither reads nor changes
+the global random state.
 
 Legend: ``R`` rows of one trace, ``N`` places (nodes or positions), ``C`` classes.
 """
@@ -21,12 +21,12 @@ from vcrt.errors import MalformedInputError
 from vcrt_clrs.shim import load_dm_clrs
 
 Array: TypeAlias = npt.NDArray[Any]
-#: Stacked rows of a trace: hint or output name to an array ``[num_rows, ...]``.
+#: Stacked rows of a trace: by hint or output name, an array ``[num_rows, ...]``.
 Rows: TypeAlias = Mapping[str, Array]
 
-#: Larger inputs are refused: places (nodes, positions) are one byte wide in states, and no sampler here comes close.
+#: Larger inputs are refused: places (nodes, positions) are one byte wide in states. No sampler here needs more.
 MAX_LENGTH = 256
-#: The seeds that dm-clrs takes are below this one.
+#: The seeds of dm-clrs are below this number.
 NUM_SEEDS = 2**32
 _SOURCE = re.compile(
     r"clrs\.([a-z_]+)/length=([0-9]{1,4})(?:/p=([01]\.[0-9]{1,6}))?/seed=([0-9]{1,10})"
@@ -37,8 +37,8 @@ _SOURCE = re.compile(
 class Instance:
     """One draw of a dm-clrs sampler; ``seed`` is a 32-bit seed of ``numpy.random.RandomState``.
 
-    ``edge_probability`` is the ``p`` of the samplers of graphs, None for all others. It draws each direction of an edge
-    by itself and keeps those that come up both ways, so an undirected edge has probability ``p`` squared.
+    ``edge_probability`` is the ``p`` of the samplers of graphs, None for all others. dm-clrs draws each direction of an
+    edge by itself and keeps the edges with both, so an undirected edge has probability ``p`` squared.
     """
 
     algorithm: str
@@ -48,13 +48,13 @@ class Instance:
 
     @property
     def source(self) -> str:
-        """The name of the sampled input, as it stands in an episode's provenance."""
+        """The name of the sampled input, as an episode's provenance has it."""
         p = "" if self.edge_probability is None else f"/p={self.edge_probability}"
         return f"clrs.{self.algorithm}/length={self.length}{p}/seed={self.seed}"
 
     @classmethod
     def parse(cls, source: str) -> Instance:
-        """The instance that ``source`` names; raises :class:`MalformedInputError`."""
+        """Return the instance that ``source`` names; raise :class:`MalformedInputError` for another form."""
         match = _SOURCE.fullmatch(source)
         if match is not None:
             algorithm, length, probability, seed = match.groups()
@@ -88,7 +88,7 @@ class Trace:
 
     @property
     def num_rows(self) -> int:
-        """How many hint rows the run has."""
+        """The number of hint rows of the run."""
         return min(len(rows) for rows in self.hints.values())
 
 
@@ -118,35 +118,35 @@ def _unbatched(points: Iterable[Any], axis: int) -> dict[str, Array]:
 
 
 def byte_rows(rows: Sequence[bytes]) -> Array:
-    """``[R, N]`` integers from ``R`` byte strings of equal length."""
+    """Return ``[R, N]`` integers from ``R`` byte strings of equal length."""
     return np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(len(rows), -1).astype(np.int64)
 
 
 def mask_one(places: Sequence[int] | Array, size: int) -> Array:
-    """``[R, size]``: one 1 a row, at the given place."""
+    """Return ``[R, size]`` zeros with a single 1 in each row, at the given place."""
     return np.equal.outer(np.asarray(places, dtype=np.int64), np.arange(size)).astype(np.int64)
 
 
 def masks(bits: Sequence[int], size: int) -> Array:
-    """``[R, size]`` zeros and ones from bit sets."""
+    """Return ``[R, size]`` zeros and ones from bit sets."""
     width = (size + 7) // 8
     packed = byte_rows([b.to_bytes(width, "little") for b in bits]).astype(np.uint8)
     return np.unpackbits(packed, axis=1, count=size, bitorder="little").astype(np.int64)
 
 
 def edge_matrices(bits: Sequence[int], num_nodes: int) -> Array:
-    """``[R, N, N]`` symmetric matrices of sets of edges u < v, bit ``u * N + v``."""
+    """Return ``[R, N, N]`` symmetric matrices of sets of edges u < v, bit ``u * N + v``."""
     upper = masks(bits, num_nodes * num_nodes).reshape(-1, num_nodes, num_nodes)
     return upper | upper.transpose(0, 2, 1)
 
 
 def chain_pointers(orders: Array) -> Array:
-    """``[R, N]``: each element points to the one before it; the first to itself (dm-clrs's ``array`` probe)."""
+    """Return ``[R, N]``: each element points to the previous one; the first to itself (dm-clrs's ``array`` probe)."""
     return _pointers(orders, np.concatenate([orders[:, :1], orders[:, :-1]], axis=1))
 
 
 def heap_pointers(orders: Array, heap_sizes: Array) -> Array:
-    """``[R, N]``: each element of the heap points to its parent, all others to themselves (``heap`` probe).
+    """Return ``[R, N]``: each element of the heap points to its parent, others to themselves (``heap`` probe).
 
     ``heap_sizes`` has shape ``[R]``.
     """

@@ -1,10 +1,10 @@
-"""Make episodes of the calls that solve the tasks of a benchmark: whole trajectories, and a few calls put together.
+"""Make episodes of the calls that solve the tasks of a benchmark: whole trajectories, and a few combined calls.
 
 A benchmark's environment derives from :class:`GoldCallEnvironment` and gives its gold trajectories. Schemas of a fixed
-number of calls draw them (see :meth:`GoldCallEnvironment.sample`) and keep those whose relations, asked of the tools
-themselves, are what the preset wants; the state is observed together with what each call gave back. No argument is ever
-invented: every call stands in a gold trajectory. Not covered: data flow, that is, arguments that an agent could only
-know from an earlier output.
+number of calls draw them (see :meth:`GoldCallEnvironment.sample`) and keep those whose relations, found by running the
+tools themselves, fit the preset; states are observed together with the output of each call. No argument is invented:
+every call stands in a gold trajectory. Data flow, that is, arguments that an agent could only know from an earlier
+output, is ignored.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from vcrt.hashing import Json
 from vcrt.limits import MAX_OPERATIONS
 from vcrt.randomness import generator
 
-#: Tasks are dealt into groups of so many; an episode draws on the tasks of one group, which is its source.
+#: The number of tasks in a group; an episode draws on the tasks of one group, which is its source.
 _GROUP = 8
-#: Generator for one episode before its schema is declared out of reach; usual ones need some ten.
+#: Draws for one episode before its schema counts as out of reach; usual ones need some ten.
 _MAX_DRAWS = 4000
 _NUM_CALLS = 4
-#: From a trajectory that is not taken to the next one; no number of trajectories is a multiple of it.
+#: The step from a trajectory that is skipped to the next; no number of trajectories is a multiple of it.
 _STRIDE = 101
 
 
 def gold_schemas(*sizes: int) -> tuple[Schema, ...]:
-    """The schemas that every such environment has: of so many calls, and whole trajectories."""
+    """Return the schemas that all these environments have: of so many calls, and of whole trajectories."""
     return (
         *(
             Schema(
@@ -65,7 +65,7 @@ def gold_schemas(*sizes: int) -> tuple[Schema, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trajectory:
-    """The calls that solve a task, and what ``reset`` is given before them."""
+    """The calls that solve a task, and the argument of ``reset`` before them."""
 
     task: str
     initial: Mapping[str, Json]
@@ -74,7 +74,7 @@ class Trajectory:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Place:
-    """A call of a trajectory: which it is, what kind of tool it calls, and whether it changes the state there."""
+    """A call of a trajectory: its place, the kind of its tool, and whether it changes the state there."""
 
     trajectory: Trajectory
     index: int
@@ -88,50 +88,50 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Observed:
-    """A state that nothing changes any more, its canonical form, and what each call so far gave back."""
+    """A state that nothing changes any more, its canonical form, and the outputs of the calls so far."""
 
     state: Any
     form: bytes
     outputs: tuple[tuple[int, str], ...] = ()
 
 
-#: The state after a call in a state; None if it is refused.
+#: A function from a state and a call to the state after it; None if the call is refused.
 _Take = Callable[[_Observed, int], _Observed | None]
 
 
 class GoldCallEnvironment(CallEnvironment[State], Generic[State]):
     """An environment of tool calls whose episodes come from gold trajectories.
 
-    Schemas of the preset ``any`` are whole trajectories. Those of a family of tools are named after it.
+    Episodes of the preset ``any`` are whole trajectories. The schema of a family of tools has the family's name.
     """
 
-    #: From how many tasks at most the calls of one episode come.
+    #: The most tasks whose calls one episode combines.
     max_tasks = 2
 
     @abstractmethod
     def trajectories(self) -> tuple[Trajectory, ...]:
-        """All gold trajectories; raises :class:`vcrt.errors.UnavailableError` if the benchmark is missing."""
+        """Return all gold trajectories; raise :class:`vcrt.errors.UnavailableError` if the benchmark is missing."""
 
     @abstractmethod
     def start(self, initial: Mapping[str, Any]) -> State:
-        """A task's initial state; raises :class:`vcrt.errors.MalformedInputError` if it cannot be made."""
+        """Return a task's initial state; raise :class:`vcrt.errors.MalformedInputError` if it cannot be made."""
 
     @abstractmethod
     def family(self, trajectory: Trajectory, call: Call) -> str:
-        """The kind of tool that a call is of."""
+        """Return the kind of tool of a call."""
 
     @abstractmethod
     def joined(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Json] | None:
-        """A start in which the calls of two tasks can be made, None if there is none."""
+        """Return a start in which the calls of two tasks can be made, None if there is none."""
 
     def pool(self, trajectory: Trajectory) -> str:
-        """Which tasks may be put into one group. Default: any."""
+        """Return a key; tasks with the same key may be in one group. By default, all tasks may be."""
         return ""
 
     def reset(self, initial: Json) -> State:
-        """The start, and after it the calls listed as ``before``.
+        """Return the state after the start and the calls listed as ``before``.
 
-        Raises :class:`vcrt.errors.MalformedInputError` if the start cannot be made or one of these calls is refused.
+        Raise :class:`vcrt.errors.MalformedInputError` if the start cannot be made or one of these calls is refused.
         """
         if not isinstance(initial, Mapping):
             raise MalformedInputError("a start that is no mapping", found=repr(initial)[:80])
@@ -149,25 +149,25 @@ class GoldCallEnvironment(CallEnvironment[State], Generic[State]):
         return state
 
     def snapshot(self, state: State) -> object:
-        """A copy."""
+        """Return a copy."""
         return copied(state, by_attributes=True)
 
     def restore(self, snapshot: Any) -> State:
-        """A copy of the snapshot."""
+        """Return a copy of the snapshot."""
         restored: State = copied(snapshot, by_attributes=True)
         return restored
 
     def sample(self, schema: str, seed: int) -> Episode:
-        """A whole trajectory, or calls drawn from gold trajectories until they have the wanted relations.
+        """Return a whole trajectory, or draw calls from gold trajectories until they have the wanted relations.
 
-        Trajectories are numbered by the seeds; one with a relation that depends on the context is passed over.
+        The seed numbers the trajectories; one with a relation that depends on the context is skipped.
 
         Otherwise a call that changes the state is drawn, and one to ``max_tasks`` tasks of its group; then a second
         call of the same family of tools and the remaining ones, all from these tasks. Calls of one task keep their
-        order; those of several are interleaved. The episode starts where every call that changes the state has been
-        made that its tasks have before the first that was drawn; the ones between are left out. The generator says how
-        the calls stood: ``window`` (one task, consecutive), ``subsequence`` (one task, others left out between) or
-        ``joint`` (several tasks in one state). Raises :class:`vcrt.errors.VcrtError` if nothing was found.
+        order; those of several are interleaved. Before the first drawn call of each task, the episode makes that task's
+        earlier calls that change the state; it leaves out the calls between drawn ones. The generator describes the
+        calls: ``window`` (one task, consecutive), ``subsequence`` (one task, with gaps) or ``joint`` (several tasks in
+        one state). Raise :class:`vcrt.errors.VcrtError` if nothing was found.
         """
         known = self.schema(schema)
         below = below_of(generator(seed, self.name, schema))
@@ -181,7 +181,7 @@ class GoldCallEnvironment(CallEnvironment[State], Generic[State]):
         raise _nothing_drawn(known, seed, _MAX_DRAWS)
 
     def _whole(self, schema: Schema, seed: int, below: Below) -> Episode:
-        """The trajectory of a number, or another one if some pair's relation depends on what was called before."""
+        """Return the trajectory of a number; skip those in which some pair's relation depends on the context."""
         known = [each for each in self.trajectories() if 2 <= len(each.calls) <= MAX_OPERATIONS]
         for step in range(len(known)):
             trajectory = known[(seed + step * _STRIDE) % len(known)]
@@ -215,7 +215,7 @@ class GoldCallEnvironment(CallEnvironment[State], Generic[State]):
 
     @cached_property
     def _groups(self) -> dict[str, tuple[str, ...]]:
-        """The names of the tasks that are in one group with each task."""
+        """The names of the tasks in the group of each task."""
         pools: dict[str, list[str]] = {}
         for trajectory in self.trajectories():
             pools.setdefault(self.pool(trajectory), []).append(trajectory.task)
@@ -229,7 +229,7 @@ class GoldCallEnvironment(CallEnvironment[State], Generic[State]):
         return groups
 
     def _drawn(self, schema: Schema, below: Below) -> list[_Place] | None:
-        """Calls of one or several tasks, in the order of an episode; None if there are too few to draw from."""
+        """Draw calls of one or several tasks, in the order of an episode; None if there are too few to draw from."""
         families = {place.family for places in self._places.values() for place in places}
         wanted = {schema.name} if schema.name in families else families
         writers = [
@@ -258,7 +258,7 @@ class GoldCallEnvironment(CallEnvironment[State], Generic[State]):
         return list(_interleaved(chosen, below))
 
     def _put_together(self, schema: Schema, places: list[_Place], seed: int) -> Episode | None:
-        """The episode of these calls; None if their relations are not what the schema wants."""
+        """Return the episode of these calls; None if the schema does not want their relations."""
         first: dict[str, _Place] = {}
         for place in places:
             first.setdefault(place.trajectory.task, place)
@@ -279,7 +279,7 @@ class GoldCallEnvironment(CallEnvironment[State], Generic[State]):
         try:
             state = self.reset(initial)
         except MalformedInputError:
-            return None  # what one task did before stands in the way of another
+            return None  # one task's earlier calls prevent another's
         found = self._relations(state, calls, one=schema.num_steps is None)
         if found is None or not _wanted(schema, found, places):
             return None
@@ -288,7 +288,7 @@ class GoldCallEnvironment(CallEnvironment[State], Generic[State]):
     def _start_of(
         self, tasks: Mapping[str, Mapping[str, Json]], before: Sequence[Call]
     ) -> dict[str, Json] | None:
-        """What ``reset`` takes for calls of these tasks after some; None if they have no common start."""
+        """Return the argument of ``reset`` for calls of these tasks after some; None if they have no common start."""
         joint: Mapping[str, Json] | None = None
         for initial in tasks.values():
             joint = initial if joint is None else self.joined(joint, initial)
@@ -321,7 +321,7 @@ class GoldCallEnvironment(CallEnvironment[State], Generic[State]):
         return _Observed(state, self.canonical(state), outputs)
 
     def _taking(self, calls: Sequence[Call]) -> _Take:
-        """The state after one of these calls, None if it is refused; an output is an effect of its own."""
+        """Return a function that runs one of these calls; it gives None for a refusal, and an output is an effect."""
 
         def take(before: _Observed, step: int) -> _Observed | None:
             state: State = self.restore(before.state)
@@ -334,9 +334,9 @@ class GoldCallEnvironment(CallEnvironment[State], Generic[State]):
         return take
 
     def _relations(self, state: State, calls: Sequence[Call], *, one: bool) -> Relations | None:
-        """The relations of some calls from a state, with outputs observed; None if they do not explain everything.
+        """Return the relations of some calls from a state, with outputs; None if they do not explain every outcome.
 
-        None as well if none shows between the first two calls; and with ``one``, for more than one anti-diamond.
+        Return None also if the first state shows no anti-diamond, or, with ``one``, more than one.
         """
         take = _once(self._taking(calls))
         start = self._observed(state)
@@ -355,11 +355,11 @@ class GoldCallEnvironment(CallEnvironment[State], Generic[State]):
 
 
 def _once(take: _Take) -> _Take:
-    """Each call in each state once: few calls have few contexts, and several questions are asked of them."""
+    """Run each call in each state once: few calls have few contexts, and several searches revisit them."""
     taken: dict[tuple[int, int], tuple[_Observed, _Observed | None]] = {}
 
     def again(before: _Observed, step: int) -> _Observed | None:
-        # The state is kept with what it led to, so that no other one gets its identity.
+        # Keep the state with its successor, so that no other state gets its identity.
         if (id(before), step) not in taken:
             taken[id(before), step] = before, take(before, step)
         return taken[id(before), step][1]
@@ -368,7 +368,7 @@ def _once(take: _Take) -> _Take:
 
 
 def _key(observed: _Observed) -> tuple[bytes, tuple[tuple[int, str], ...]]:
-    """Equal if no later call can tell the states apart, and every call so far gave the same."""
+    """Return a key, equal if no later call can tell the states apart and every call so far had the same output."""
     return observed.form, observed.outputs
 
 
@@ -381,7 +381,7 @@ def _nothing_drawn(schema: Schema, seed: int, number: int) -> VcrtError:
 
 
 def _kinds_at(start: _Observed, num_calls: int, take: _Take) -> dict[Pair, Any]:
-    """The pairs of calls that do not commute in a state, with the kind of each."""
+    """Return the pairs of calls that do not commute in a state, with the kind of each."""
     after = [take(start, step) for step in range(num_calls)]
     found: dict[Pair, Any] = {}
     for one, other in combinations(range(num_calls), 2):
@@ -400,7 +400,7 @@ def _kinds_at(start: _Observed, num_calls: int, take: _Take) -> dict[Pair, Any]:
 
 
 def _wanted(schema: Schema, found: Relations, places: Sequence[_Place]) -> bool:
-    """Whether the relations are of a schema: one of its family and kind, or a few that leave more than one order."""
+    """Return whether a schema wants the relations: one of its family and kind, or a few that leave several orders."""
     size = len(places)
     if schema.num_steps is not None:
         return found.few and len(found.order.pairs) < size * (size - 1) // 2
@@ -411,7 +411,7 @@ def _wanted(schema: Schema, found: Relations, places: Sequence[_Place]) -> bool:
 
 
 def _interleaved(chosen: Sequence[_Place], below: Below) -> Iterator[_Place]:
-    """The calls, those of one task in their order; whose turn it is is drawn."""
+    """Yield the calls; each task's calls keep their order, and chance decides which task is next."""
     waiting: dict[str, list[_Place]] = {}
     for place in sorted(chosen, key=lambda place: place.index):
         waiting.setdefault(place.trajectory.task, []).append(place)

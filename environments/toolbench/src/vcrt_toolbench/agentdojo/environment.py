@@ -1,9 +1,9 @@
 """Judge calls of AgentDojo's tools in the environments of its suites: workspace, banking, travel and slack.
 
-A state is a suite's environment. What AgentDojo's runtime reports as an error is a refusal. Equal states agree in all
-fields of the environment but those that AgentDojo's own comparison leaves out (what was loaded, and lists computed of
-other fields), and in which attachments are events of the calendar; the log of web requests counts, since its checks
-read it. Not covered: injections, and arguments that a model would choose by what it has seen.
+A state is a suite's environment. An error of AgentDojo's runtime is a refusal. Equal states agree in all fields of the
+environment except those that AgentDojo's own comparison leaves out (loaded data, and lists computed from other fields),
+and in which attachments are events of the calendar. The log of web requests counts, since AgentDojo's checks read it.
+Injections, and arguments that a model would choose by what it has seen, are not covered.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LEFT_OUT = {
     "calendar": {"initial_events"},
     "cloud_drive": {"initial_files"},
 }
-#: The kind of tool of the workspace and of slack, by the module that defines it; other suites are kinds of their own.
+#: The kinds of tools of workspace and slack, by defining module; each other suite is a kind of its own.
 _FAMILIES = {
     "calendar_client": "calendar",
     "cloud_drive_client": "drive",
@@ -74,9 +74,9 @@ class AgentDojoEnvironment(GoldCallEnvironment[SuiteState]):
     max_tasks = 4
 
     def versions(self) -> Versions:
-        """Versions of adapter and agentdojo, with the SHA-256 of its suites, tools and data.
+        """Return the versions of adapter and agentdojo, with the SHA-256 of its suites, tools and data.
 
-        Raises :class:`vcrt.errors.UnavailableError` if agentdojo is missing or of another version.
+        Raise :class:`vcrt.errors.UnavailableError` if agentdojo is missing or of another version.
         """
         load_suites()
         return Versions(
@@ -88,31 +88,31 @@ class AgentDojoEnvironment(GoldCallEnvironment[SuiteState]):
         )
 
     def trajectories(self) -> tuple[Trajectory, ...]:
-        """The ground truth of the user tasks."""
+        """Return the ground truth of the user tasks."""
         return gold_trajectories()
 
     def tools(self) -> Sequence[Tool]:
-        """The tools of all suites; nothing is declared of them."""
+        """Return the tools of all suites, without declarations."""
         names = {tool for suite in load_suites().values() for tool in suite.modules}
         return [Tool(name=name) for name in sorted(names)]
 
     def pool(self, trajectory: Trajectory) -> str:
-        """The suite: its tasks have one environment."""
+        """Return the suite: its tasks share one environment."""
         return str(trajectory.initial["suite"])
 
     def family(self, trajectory: Trajectory, call: Call) -> str:
-        """The suite, or the part of the workspace or of slack that the tool belongs to."""
+        """Return the suite, or the part of workspace or slack that the tool belongs to."""
         suite = self.pool(trajectory)
         if suite in ("banking", "travel"):
             return suite
         return _FAMILIES[load_suites()[suite].modules[call.name]]
 
     def joined(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Json] | None:
-        """The environment that both tasks start from."""
+        """Return the environment from which both tasks start, None if there are two."""
         return one if one == other else None
 
     def start(self, initial: Mapping[str, Any]) -> SuiteState:
-        """The environment of the suite that ``suite`` names, with ``injections`` if some are given."""
+        """Return the environment of the suite that ``suite`` names, with its ``injections`` if given."""
         name, injections = str(initial.get("suite")), initial.get("injections")
         try:
             if name not in load_suites():
@@ -126,7 +126,7 @@ class AgentDojoEnvironment(GoldCallEnvironment[SuiteState]):
             ) from error
 
     def call(self, state: SuiteState, name: str, arguments: Mapping[str, Json]) -> object:
-        """The tool's output as JSON; what AgentDojo's runtime raises is a refusal."""
+        """Return the tool's output as JSON; an exception of AgentDojo's runtime is a refusal."""
         run = load_suites()[state.suite].run
         given = copy.deepcopy(dict(arguments))
         try:
@@ -140,7 +140,7 @@ class AgentDojoEnvironment(GoldCallEnvironment[SuiteState]):
         return json.loads(to_json(output))
 
     def canonical(self, state: SuiteState) -> bytes:
-        """A digest of each part of the environment, and where attachments and events are the same objects."""
+        """Return a digest of each part of the environment, and where attachments and events are the same objects."""
         environment = state.environment
         form: dict[str, Any] = {
             name: _digest(to_json(part, exclude=_LEFT_OUT.get(name))) for name, part in environment
@@ -158,7 +158,7 @@ class AgentDojoEnvironment(GoldCallEnvironment[SuiteState]):
 
 
 def _flaws(error: ValidationError) -> str:
-    """What is wrong with the arguments, without the address of pydantic's documentation."""
+    """Return the flaws of the arguments, without the address of pydantic's documentation."""
     return "; ".join(
         f"{'.'.join(map(str, flaw['loc']))}: {flaw['msg']}"
         for flaw in error.errors(include_url=False)
@@ -167,5 +167,5 @@ def _flaws(error: ValidationError) -> str:
 
 @lru_cache(maxsize=256)
 def _digest(form: bytes) -> str:
-    """The SHA-256 of JSON, whatever the order of keys: a call leaves most parts of an environment as they were."""
+    """Return the SHA-256 of JSON, whatever the order of its keys."""
     return sha256_hex(json.dumps(json.loads(form), sort_keys=True).encode())

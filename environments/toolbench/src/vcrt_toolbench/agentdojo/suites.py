@@ -1,9 +1,9 @@
-"""Load AgentDojo's suites with their environments, tools and user tasks, with clock and the order of sets fixed.
+"""Load AgentDojo's suites with their environments, tools and user tasks, with a fixed clock and order of sets.
 
-The metadata of agentdojo asks for the clients of model providers; suites need PyYAML, pydantic with email-validator,
-and docstring-parser. The pipelines are left out, and so is deepdiff, with which AgentDojo checks what an agent did.
-Fixed by injection into the loaded modules: ``datetime`` (times of e-mails and files) and ``set`` (the order of an
-event's participants).
+The metadata of agentdojo requires the clients of model providers; suites need only PyYAML, pydantic with
+email-validator, and docstring-parser. The pipelines are left out, and so is deepdiff, with which AgentDojo checks an
+agent's actions. Two names are replaced in the loaded modules: ``datetime`` (times of e-mails and files) and ``set``
+(the order of an event's participants).
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class Suite:
 
     suite: Any
     run: Callable[..., tuple[Any, str | None]]
-    #: The last part of the name of the module that each tool is defined in.
+    #: The last part of the name of each tool's module.
     modules: Mapping[str, str]
 
 
 @lru_cache(maxsize=1)
 def load_suites() -> Mapping[str, Suite]:
-    """The suites of :data:`BENCHMARK` by name.
+    """Return the suites of :data:`BENCHMARK` by name.
 
-    Raises :class:`vcrt.errors.UnavailableError` if agentdojo is missing or of another version, or a dependency is
+    Raise :class:`vcrt.errors.UnavailableError` if agentdojo is missing or of another version, or a dependency is
     missing.
     """
     modules = AGENTDOJO.load(
@@ -63,7 +63,7 @@ def load_suites() -> Mapping[str, Suite]:
         names = vars(modules[name])
         names.update(datetime=fixed_datetime(names["datetime"]), set=SortedSet)
     runtime = modules[_RUNTIME]
-    # Its annotations name types of its module, which is no longer found by name.
+    # Its annotations name types of its module, which can no longer be found by name.
     runtime.FunctionCall.model_rebuild(_types_namespace=vars(runtime))
     return MappingProxyType(
         {
@@ -82,7 +82,7 @@ def _no_deepdiff(*_: object, **__: object) -> None:
 
 
 def suite_files() -> list[Path]:
-    """The source files of suites and tools, and their data."""
+    """Return the source files of suites and tools, and their data."""
     folder = AGENTDOJO.folder()
     parts = [folder / "default_suites", folder / "data" / "suites", folder / "task_suite"]
     found = [path for part in parts for path in part.rglob("*") if path.suffix in (".py", ".yaml")]
@@ -90,7 +90,7 @@ def suite_files() -> list[Path]:
 
 
 def suite_environment(name: str, injections: Mapping[str, str] | None = None) -> Any:
-    """A new environment of a suite, with these texts in the places for injections; those left out have the default."""
+    """Return a new environment of a suite with these texts for its injections; the others have their defaults."""
     return copied(_environment(name, json.dumps(dict(injections or {}))), by_attributes=True)
 
 
@@ -102,9 +102,9 @@ def _environment(name: str, injections: str) -> Any:
 
 @lru_cache(maxsize=1)
 def gold_trajectories() -> tuple[Trajectory, ...]:
-    """The ground truth of every user task, suite by suite.
+    """Return the ground truth of every user task, suite by suite.
 
-    Raises :class:`vcrt.errors.UnavailableError` if agentdojo is missing.
+    Raise :class:`vcrt.errors.UnavailableError` if agentdojo is missing.
     """
     return tuple(
         _trajectory(name, task, user_task)

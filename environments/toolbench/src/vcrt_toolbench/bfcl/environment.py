@@ -1,9 +1,9 @@
 """Judge calls of BFCL's simulators: file system, messages, tickets, trading, travel, posts, vehicle and mathematics.
 
-A state is the simulators that a task involves, after its initial configuration and the calls before. ``{"error": ...}``
-in an output is a refusal, and so is an exception, which BFCL's own executor turns into an error. Equal states agree in
-all attributes of the simulators but the constant ones, in how many random draws were made, and in the order of what
-tools list. Not covered: turns of a user between the calls, and arguments that a model would choose by what it has seen.
+A state has the simulators of a task, after its initial configuration and the calls before. ``{"error": ...}`` in an
+output is a refusal, and so is an exception, which BFCL's own executor turns into an error. Equal states agree in all
+attributes of the simulators but the constant ones, in the number of random draws so far, and in the order of what tools
+list. A user's turns between the calls, and arguments that a model would choose by what it has seen, are not covered.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from vcrt_toolbench.gold_calls import GoldCallEnvironment, Trajectory, gold_sche
 
 State = dict[str, Any]
 
-#: The kind of tool that each simulator's are.
+#: The kind of each simulator's tools.
 _FAMILIES = {
     "GorillaFileSystem": "files",
     "MathAPI": "mathematics",
@@ -36,7 +36,7 @@ _FAMILIES = {
     "TwitterAPI": "posts",
     "VehicleControlAPI": "vehicle",
 }
-#: Attributes that never change, or are looked at otherwise.
+#: Attributes that never change, or are compared otherwise.
 _CONSTANT = frozenset({"_api_description", "_last_modified", "long_context", "_random"})
 
 
@@ -57,9 +57,9 @@ class BfclEnvironment(GoldCallEnvironment[State]):
     )
 
     def versions(self) -> Versions:
-        """Versions of adapter and bfcl-eval, with the SHA-256 of its simulators and tasks.
+        """Return the versions of adapter and bfcl-eval, with the SHA-256 of its simulators and tasks.
 
-        Raises :class:`vcrt.errors.UnavailableError` if bfcl-eval is missing or of another version.
+        Raise :class:`vcrt.errors.UnavailableError` if bfcl-eval is missing or of another version.
         """
         load_simulators()
         return Versions(
@@ -71,21 +71,21 @@ class BfclEnvironment(GoldCallEnvironment[State]):
         )
 
     def trajectories(self) -> tuple[Trajectory, ...]:
-        """The possible answers of the tasks."""
+        """Return the possible answers of the tasks."""
         return gold_trajectories()
 
     def tools(self) -> Sequence[Tool]:
-        """The tools of all simulators; nothing is declared of them."""
+        """Return the tools of all simulators, without declarations."""
         names = {tool for simulator in load_simulators().values() for tool in simulator.tools}
         return [Tool(name=name) for name in sorted(names)]
 
     def family(self, trajectory: Trajectory, call: Call) -> str:
-        """The simulator that has the tool."""
+        """Return the kind of the simulator that has the tool."""
         simulators = load_simulators()
         return next(_FAMILIES[name] for name in _FAMILIES if call.name in simulators[name].tools)
 
     def joined(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Json] | None:
-        """The simulators of both tasks, if they have none in common."""
+        """Return the simulators of both tasks, if they have none in common."""
         names = [*one["involved_classes"], *other["involved_classes"]]
         if len(set(names)) < len(names):
             return None
@@ -93,9 +93,9 @@ class BfclEnvironment(GoldCallEnvironment[State]):
         return {"involved_classes": names, "initial_config": json.dumps(configurations)}
 
     def start(self, initial: Mapping[str, Any]) -> State:
-        """The simulators named in ``involved_classes``, each with its part of ``initial_config``.
+        """Return the simulators named in ``involved_classes``, each with its part of ``initial_config``.
 
-        That is JSON text, whose order of keys is that of files in a folder, or a mapping, which is sorted.
+        The latter is JSON text, whose order of keys is the order of files in a folder, or a mapping, which is sorted.
         """
         simulators, state = load_simulators(), State()
         try:
@@ -111,7 +111,7 @@ class BfclEnvironment(GoldCallEnvironment[State]):
         return state
 
     def call(self, state: State, name: str, arguments: Mapping[str, Json]) -> object:
-        """The output of the last simulator that has this tool; an error in it, or an exception, is a refusal."""
+        """Return the output of the last simulator that has this tool; an error in it, or an exception, is a refusal."""
         simulators = load_simulators()
         having = [kind for kind in state if name in simulators[kind].tools]
         if not having:
@@ -130,7 +130,7 @@ class BfclEnvironment(GoldCallEnvironment[State]):
         return json.loads(json.dumps(output, default=str))
 
     def canonical(self, state: State) -> bytes:
-        """The simulators' attributes, the random draws made so far, and the order of what tools list."""
+        """Return the simulators' attributes, the random draws made so far, and the order of what tools list."""
         draws = {
             name: (simulator._random.start, simulator._random.words)
             for name, simulator in state.items()
@@ -140,7 +140,7 @@ class BfclEnvironment(GoldCallEnvironment[State]):
 
 
 def _read(configuration: Any) -> dict[str, Any]:
-    """The configurations of simulators, made anew."""
+    """Return the configurations of simulators, made anew."""
     if not isinstance(configuration, str):
         configuration = json.dumps(configuration, sort_keys=True)
     read: dict[str, Any] = json.loads(configuration)
@@ -148,7 +148,7 @@ def _read(configuration: Any) -> dict[str, Any]:
 
 
 def _listed(state: State) -> list[list[str]]:
-    """The keys that a tool gives in their order: users, and the contents of each directory, from the root on."""
+    """Return the keys that tools list in order: users, and the contents of each directory, from the root on."""
     found = []
     if "MessageAPI" in state:
         found.append(list(state["MessageAPI"].user_map))

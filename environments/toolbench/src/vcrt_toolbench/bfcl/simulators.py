@@ -1,10 +1,9 @@
-"""Load the simulators of BFCL's multi-turn tasks, with clock, random draws and the order of sets fixed.
+"""Load the simulators of BFCL's multi-turn tasks, with fixed clock, random draws and order of sets.
 
-The metadata of bfcl-eval asks for the clients of a dozen model providers; the simulators need mpmath alone. Fixed by
-injection into the loaded modules: ``datetime`` (times of change of files, the age of a traveller), ``random.Random``
-(identifiers, temperatures: the draws of the seed, with a state that is counted), ``set`` (the fields named in a
-refusal), and mpmath's context (the precision would be a setting of the whole process). Additions for long contexts
-are off.
+The metadata of bfcl-eval requires the clients of a dozen model providers; the simulators need mpmath alone. These names
+are replaced in the loaded modules: ``datetime`` (file times, a traveller's age), ``random.Random`` (identifiers,
+temperatures: draws of the seed, whose state is counted), ``set`` (the fields named in a refusal), and mpmath's context
+(its precision would be a setting of the whole process). Additions for long contexts are off.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Simulator:
     tools: Mapping[str, inspect.Signature]
 
     def loaded(self, scenario: Any) -> Any:
-        """An object of the class in its initial state; takes the scenario as its own."""
+        """Return an object of the class in its initial state; the object owns the scenario."""
         made = self.kind()
         if hasattr(made, "_load_scenario"):
             made._load_scenario(scenario)
@@ -52,9 +51,9 @@ class Simulator:
 
 @lru_cache(maxsize=1)
 def load_simulators() -> Mapping[str, Simulator]:
-    """The simulators by the names of their classes.
+    """Return the simulators by the names of their classes.
 
-    Raises :class:`vcrt.errors.UnavailableError` if bfcl-eval is missing or of another version, or mpmath is missing.
+    Raise :class:`vcrt.errors.UnavailableError` if bfcl-eval is missing or of another version, or mpmath is missing.
     """
     modules = BFCL.load([f"{_SOURCES}.{module}" for module in _MODULES.values()])
     found = {}
@@ -75,7 +74,7 @@ def load_simulators() -> Mapping[str, Simulator]:
 
 
 def simulator_files() -> list[Path]:
-    """The source files of the simulators."""
+    """Return the source files of the simulators."""
     folder = BFCL.folder().joinpath(*_SOURCES.split(".")[1:])
     return [folder / f"{module}.py" for module in _MODULES.values()]
 

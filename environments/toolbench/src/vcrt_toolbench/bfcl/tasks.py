@@ -19,16 +19,16 @@ _TASKS = "BFCL_v4_multi_turn_base.json"
 
 
 def task_files() -> list[Path]:
-    """The file of the tasks and that of their possible answers."""
+    """Return the file of the tasks and that of their possible answers."""
     folder = BFCL.folder() / "data"
     return [folder / _TASKS, folder / "possible_answer" / _TASKS]
 
 
 @lru_cache(maxsize=1)
 def gold_trajectories() -> tuple[Trajectory, ...]:
-    """The possible answer of every task of the category ``multi_turn_base``, in the order of the file.
+    """Return the possible answer of every task of the category ``multi_turn_base``, in the order of the file.
 
-    Raises :class:`vcrt.errors.UnavailableError` if bfcl-eval is missing.
+    Raise :class:`vcrt.errors.UnavailableError` if bfcl-eval is missing.
     """
     tasks, answers = (
         [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -55,9 +55,9 @@ def _trajectory(task: Mapping[str, Json], turns: list[list[str]]) -> Trajectory:
 
 
 def parse_call(text: str, signatures: Mapping[str, inspect.Signature]) -> Call:
-    """The call that a Python expression of literals stands for; arguments by place get the names of the signature.
+    """Return the call in a Python expression of literals; arguments by place get the names of the signature.
 
-    Raises :class:`vcrt.errors.MalformedInputError` for anything else.
+    Raise :class:`vcrt.errors.MalformedInputError` for anything else.
 
     >>> def cd(self, folder): ...
     >>> parse_call("cd('a')", {"cd": inspect.signature(cd)}).arguments
@@ -85,5 +85,5 @@ def parse_call(text: str, signatures: Mapping[str, inspect.Signature]) -> Call:
 
 
 def _names(signature: inspect.Signature) -> Iterator[str]:
-    """The names of a tool's parameters, apart from its own object."""
+    """Return the names of a tool's parameters, without its own object."""
     return iter([name for name in signature.parameters if name != "self"])
