@@ -40,9 +40,9 @@ USED_MODULES = (
 
 @lru_cache(maxsize=1)
 def load_dm_clrs() -> Mapping[str, ModuleType]:
-    """The used modules of dm-clrs by their full names, imported once for the process.
+    """Return the used modules of dm-clrs by their full names; import them once in the process.
 
-    Raises :class:`vcrt.errors.UnavailableError` if dm-clrs is missing, of another version, or cannot be imported.
+    Raise :class:`vcrt.errors.UnavailableError` if dm-clrs is missing, of another version, or cannot be imported.
     """
     stand_ins = {
         name: members
@@ -54,19 +54,19 @@ def load_dm_clrs() -> Mapping[str, ModuleType]:
 
 
 def source_digests() -> dict[str, str]:
-    """SHA-256 of each used source file, by its path within the distribution."""
+    """Return the SHA-256 of each used source file, by its path within the distribution."""
     return DM_CLRS.digests([Path(str(module.__file__)) for module in load_dm_clrs().values()])
 
 
 def _is_installed(name: str) -> bool:
-    # A module set to None is Python's own way to keep a library from being imported.
+    # Python prevents the import of a module by setting it to None.
     if name in sys.modules:
         return sys.modules[name] is not None
     return importlib.util.find_spec(name) is not None
 
 
 class _NeverAnInstance:
-    """Stands in for array classes that no value has when their library is not installed."""
+    """A stand-in for array classes without instances, since their library is not installed."""
 
 
 def _needs_jax(function: Callable[..., Any], *, signature: str) -> Callable[..., Any]:
@@ -77,7 +77,7 @@ def _needs_jax(function: Callable[..., Any], *, signature: str) -> Callable[...,
 
 
 def tree_map(function: Callable[..., Any], tree: Any, *rest: Any) -> Any:
-    """JAX's ``tree_map`` on lists and on nodes with ``tree_flatten``; anything else is a leaf."""
+    """Apply JAX's ``tree_map`` to lists and to nodes with ``tree_flatten``; anything else is a leaf."""
     trees = (tree, *rest)
     if isinstance(tree, list):
         return [tree_map(function, *branches) for branches in zip(*trees, strict=True)]
@@ -90,7 +90,7 @@ def tree_map(function: Callable[..., Any], tree: Any, *rest: Any) -> Any:
 
 
 def assert_rank(arrays: Any, rank: int) -> None:
-    """``assert_rank`` of chex for one array or a list: ``AssertionError`` unless each has that rank."""
+    """Raise ``AssertionError`` unless one array, or each of a list, has that rank, as ``assert_rank`` of chex."""
     for array in arrays if isinstance(arrays, list | tuple) else [arrays]:
         if np.ndim(array) != rank:
             raise AssertionError(f"expected rank {rank}, found {np.ndim(array)}")

@@ -14,12 +14,12 @@ from vcrt_proofwriter.files import LabelledTheory, read_theories
 
 @dataclass(kw_only=True, slots=True)
 class Answers:
-    """How many theories and questions a file has, and how many of them came out as they should."""
+    """The numbers of a file's theories and questions, and of correct results."""
 
     file: Path
     num_theories: int = 0
     num_questions: int = 0
-    #: Questions with their gold answer, by vcrt's engine and by clingo.
+    #: Questions to which vcrt's engine, and clingo, give the gold answer.
     num_right: int = 0
     num_right_by_clingo: int = 0
     #: Theories in which both find the same facts.
@@ -27,7 +27,7 @@ class Answers:
 
     @property
     def num_differing(self) -> int:
-        """Answers and models that are not as they should be."""
+        """The number of answers and models that differ from the gold answer or from each other."""
         answers = 2 * self.num_questions - self.num_right - self.num_right_by_clingo
         return answers + self.num_theories - self.num_equal
 
@@ -65,7 +65,7 @@ def _answers(file: Path) -> Answers:
 
 
 def _num_as_labelled(item: LabelledTheory, facts: Facts) -> int:
-    """How many of a theory's questions have their gold answer where these facts hold."""
+    """Return how many of a theory's questions have their gold answer given these facts."""
     return sum(
         truth(question.atom, facts, item.theory.assumption) == question.answer
         for question in item.questions

@@ -1,7 +1,7 @@
-"""Solve the same theories by clingo (Potassco's answer-set solver), as a second opinion.
+"""Solve the same theories with clingo (Potassco's answer-set solver), as a second opinion.
 
-Promised: an engine that shares no reasoning code with ``engine``; only atoms and theories are common. Not covered:
-labelling. Unstratified theories have zero, one or many stable models and are refused by ``engine``.
+It shares no reasoning code with ``engine``, only atoms and theories. It labels no theories. Unstratified theories have
+zero, one or many stable models; ``engine`` refuses them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BETWEEN_TERMS, _SPACED = '","', '" "'
 
 
 def clingo_version() -> str:
-    """The installed version of clingo; raises :class:`UnavailableError` if it is missing or not 5.8 up to 6."""
+    """Return clingo's version; raise :class:`UnavailableError` unless it is at least 5.8 and below 6."""
     try:
         version = metadata.version("clingo")
     except metadata.PackageNotFoundError as error:
@@ -54,16 +54,16 @@ def _unavailable(found: str) -> UnavailableError:
 
 
 class ClingoAnswers(NamedTuple):
-    """What clingo makes of a theory: all facts that hold, and for each run the facts after each of its steps."""
+    """Clingo's results for a theory: all facts that hold, and for each run the facts after each of its steps."""
 
     model: Facts
     runs: tuple[tuple[Facts, ...], ...]
 
 
 def clingo_answers(theory: Theory, runs: Sequence[Sequence[ClingoStep]] = ()) -> ClingoAnswers:
-    """The one stable model of a stratified theory, and the outcome of runs of its rules, all solved at once.
+    """Return the one stable model of a stratified theory, and the outcome of runs of its rules, all solved at once.
 
-    A step that cannot run leaves the facts as they are. Raises :class:`UnavailableError` without clingo and
+    A step that cannot run leaves the facts unchanged. Raise :class:`UnavailableError` without clingo, and
     :class:`VerifierFailure` if clingo breaks or does not find exactly one model.
     """
     facts = frozenset(fact.text for fact in theory.facts)
@@ -92,7 +92,7 @@ def clingo_answers(theory: Theory, runs: Sequence[Sequence[ClingoStep]] = ()) ->
 
 
 def program_of(theory: Theory, runs: Sequence[Sequence[ClingoStep]]) -> str:
-    """The theory over ``holds/4``, and each run over ``holds/6`` with its number and moment (0: the start) before."""
+    """Return the theory over ``holds/4``, and each run over ``holds/6``, led by its number and moment (0: start)."""
     lines = [f"entity({_term(entity)})." for entity in theory.entities()]
     lines += [f"fact({_arguments(fact)})." for fact in theory.facts]
     lines += [
@@ -140,12 +140,12 @@ def _term(term: str) -> str:
 
 
 def _text(arguments: str) -> str:
-    # No term holds a quotation mark, so this is all that tells clingo's text of an atom from ProofWriter's.
+    # No term holds a quotation mark, so clingo's and ProofWriter's texts of an atom differ in this alone.
     return f"({arguments.replace(_BETWEEN_TERMS, _SPACED)})"
 
 
 def _solve(program: str) -> list[str]:
-    """The shown atoms of the program's only stable model, as clingo writes them."""
+    """Return the shown atoms of the program's only stable model, as clingo writes them."""
     clingo = _clingo()
     models: list[list[str]] = []
     try:

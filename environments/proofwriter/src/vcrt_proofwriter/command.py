@@ -16,7 +16,7 @@ proofwriter = Command(
     view="vcrt.cli.lifted_view:print_lifted",
     asks_verifier=True,
 )
-#: What this package adds to the commands.
+#: The commands that this package adds.
 CHAPTERS = {
     "certify": {
         "theories": Command(

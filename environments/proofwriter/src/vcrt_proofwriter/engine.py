@@ -1,9 +1,9 @@
-"""Chain forward: what follows from a theory, by fixpoint (OWA) or perfect model (CWA).
+"""Chain forward: derive the consequences of a theory, by fixpoint (OWA) or perfect model (CWA).
 
-Promised: the closure of an OWA theory; the perfect model of a CWA theory whose *ground* atoms are stratified (local
-stratification, Przymusinski 1988). A theory that is not, or that contradicts itself, is refused, never labelled.
-Inside a :class:`Grounding` a set of facts is an integer, bit ``k`` standing for ground atom ``k``; outside it is a set
-of ProofWriter texts. Not covered: proofs and their depth.
+The result is the closure of an OWA theory, or the perfect model of a CWA theory whose *ground* atoms are stratified
+(local stratification, Przymusinski 1988). A theory that is not stratified, or contradicts itself, is refused, never
+labelled. Inside a :class:`Grounding` a set of facts is an integer, bit ``k`` standing for ground atom ``k``; outside it
+is a set of ProofWriter texts. Proofs and their depth are not computed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from vcrt_proofwriter.theory import (
 
 Answer: TypeAlias = Literal["True", "False", "Unknown"]
 Facts: TypeAlias = frozenset[str]
-#: The digits of ``bin`` as the bytes 0 and 1, which ``compress`` takes as false and true.
+#: The digits of ``bin`` as the bytes 0 and 1, which ``compress`` reads as false and true.
 _DIGITS = bytes.maketrans(b"01", b"\x00\x01")
 
 
 class GroundRule(NamedTuple):
-    """A rule under one binding; it fires where all of ``needs`` and none of ``absent`` hold and ``head`` is new.
+    """A rule under one binding; it fires if all of ``needs`` and none of ``absent`` hold and ``head`` is new.
 
     ``needs`` and ``absent`` are sets of atoms and ``head`` is one atom, all as bits.
     """
@@ -46,8 +46,8 @@ class GroundRule(NamedTuple):
 class Grounding:
     """A theory with its rules bound to its entities.
 
-    ``atoms`` names the bits, ``facts`` are the theory's own, ``by_rule`` is keyed by the rule's number (from 1), and
-    ``opposites`` holds each atom together with its explicit negation, where the theory mentions both.
+    ``atoms`` names the bits, ``facts`` are the theory's own, ``by_rule`` has the rule's number (from 1) as key, and
+    ``opposites`` holds each atom together with its explicit negation, if the theory mentions both.
     """
 
     theory: Theory
@@ -62,15 +62,15 @@ class Grounding:
         return tuple([rule for group in self.by_rule.values() for rule in group])
 
     def bit(self, atom: str) -> int:
-        """The bit of an atom that the theory mentions."""
+        """Return the bit of an atom that the theory mentions."""
         return 1 << self.atoms.index(atom)
 
     def sorted_texts(self, facts: int) -> list[str]:
-        """The ProofWriter texts of a set of facts, sorted."""
+        """Return the ProofWriter texts of a set of facts, sorted."""
         return sorted(compress(self.atoms, bin(facts)[:1:-1].encode().translate(_DIGITS)))
 
     def texts(self, facts: int) -> Facts:
-        """A set of facts as ProofWriter texts."""
+        """Return a set of facts as ProofWriter texts."""
         return frozenset(self.sorted_texts(facts))
 
 
@@ -118,7 +118,7 @@ def _ground_rule(
 
 
 def _shape(atom: Atom) -> tuple[str, str, str, str, bool]:
-    """An atom with its variable as "", which no term is, and whether it is negated as failure."""
+    """Return an atom with its variable as "", which no term is, and whether it is negated as failure."""
     subject, predicate, obj, polarity = atom
     return (
         "" if subject in VARIABLES else subject,
@@ -130,7 +130,7 @@ def _shape(atom: Atom) -> tuple[str, str, str, str, bool]:
 
 
 def closure(facts: int, rules: Iterable[GroundRule]) -> int:
-    """Apply ``rules`` until none adds a fact; the result is their fixpoint only if none can un-enable another."""
+    """Apply ``rules`` until none adds a fact; this is their fixpoint only if no rule can disable another."""
     pending = list(rules)
     before = -1
     while before != facts:
@@ -146,9 +146,9 @@ def closure(facts: int, rules: Iterable[GroundRule]) -> int:
 
 
 def strata(grounding: Grounding) -> list[list[GroundRule]]:
-    """The ground rules in strata: each negates only what lower strata, or none, can derive.
+    """Return the ground rules in strata: each negates only atoms that lower strata, or none, can derive.
 
-    Raises :class:`MalformedInputError` if an atom depends on its own absence.
+    Raise :class:`MalformedInputError` if an atom depends on its own absence.
     """
     pending = list(grounding.rules)
     layers = []
@@ -173,7 +173,7 @@ def strata(grounding: Grounding) -> list[list[GroundRule]]:
 
 
 def _unstratified(grounding: Grounding, rules: Sequence[GroundRule]) -> MalformedInputError:
-    """Names a circle; what no layer can take depends on an atom that depends on its own absence."""
+    """Return the error that names a circle: some atom of the remaining rules depends on its own absence."""
     circles = sorted(
         (head, negated)
         for rule in rules
@@ -191,7 +191,7 @@ def _unstratified(grounding: Grounding, rules: Sequence[GroundRule]) -> Malforme
 
 
 def _dependencies(atoms: int, rules: Iterable[GroundRule]) -> int:
-    """The atoms and everything that they depend on."""
+    """Return the atoms and everything that they depend on."""
     rules = list(rules)
     before = 0
     while before != atoms:
@@ -203,9 +203,9 @@ def _dependencies(atoms: int, rules: Iterable[GroundRule]) -> int:
 
 
 def model(grounding: Grounding) -> int:
-    """All facts that hold, as bits: the closure under OWA, the perfect model under CWA.
+    """Return all facts that hold, as bits: the closure under OWA, the perfect model under CWA.
 
-    Raises :class:`MalformedInputError` for an unstratified CWA theory and for an OWA theory that proves an atom and its
+    Raise :class:`MalformedInputError` for an unstratified CWA theory and for an OWA theory that proves an atom and its
     negation.
     """
     facts = grounding.facts
@@ -224,13 +224,13 @@ def model(grounding: Grounding) -> int:
 
 
 def holding(theory: Theory) -> Facts:
-    """The texts of all facts that hold; raises as :func:`model` does."""
+    """Return the texts of all facts that hold; raise as :func:`model` does."""
     grounding = ground(theory)
     return grounding.texts(model(grounding))
 
 
 def truth(question: Atom, facts: Facts, assumption: Assumption) -> Answer:
-    """The answer to ``question`` (``-`` and ``~`` both ask for the negation), given all ``facts`` that hold."""
+    """Return the answer to ``question`` (``-`` and ``~`` both ask for the negation), given all ``facts`` that hold."""
     positive = question.with_polarity("+").text in facts
     asks_positive = question.polarity == "+"
     if assumption == "CWA":

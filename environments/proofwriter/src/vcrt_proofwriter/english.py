@@ -33,7 +33,7 @@ _RESERVED = frozenset(
 
 
 def third_person(verb: str) -> str:
-    """``like`` -> ``likes``, ``watch`` -> ``watches``, ``carry`` -> ``carries``."""
+    """Return the third person: ``like`` -> ``likes``, ``watch`` -> ``watches``, ``carry`` -> ``carries``."""
     if verb.endswith(("s", "sh", "ch", "x", "z", "o")):
         return verb + "es"
     if verb.endswith("y") and verb[-2:-1] not in tuple("aeiou"):
@@ -42,7 +42,7 @@ def third_person(verb: str) -> str:
 
 
 def base_form(verb: str) -> str:
-    """The verb of which ``verb`` is the :func:`third_person`."""
+    """Return the verb whose :func:`third_person` is ``verb``."""
     if verb.endswith("ies"):
         return verb[:-3] + "y"
     if verb.endswith(("shes", "ches", "xes", "zzes", "oes", "sses")):
@@ -51,12 +51,12 @@ def base_form(verb: str) -> str:
 
 
 def atom_sentence(atom: Atom) -> str:
-    """The atom as one sentence, such as ``Bob does not like the bald eagle.`` in full."""
+    """Return the atom as one sentence, such as ``Bob does not like the bald eagle.``."""
     return _sentence(_clause(atom))
 
 
 def rule_sentence(rule: Rule) -> str:
-    """The rule as one sentence, such as ``If someone is red then they are kind.`` in full."""
+    """Return the rule as one sentence, such as ``If someone is red then they are kind.``."""
     introduced = False
     clauses = []
     for atom in rule.atoms():
@@ -67,7 +67,7 @@ def rule_sentence(rule: Rule) -> str:
 
 
 def theory_text(theory: Theory) -> str:
-    """All facts, then all rules, as sentences."""
+    """Return all facts, then all rules, as sentences."""
     sentences = [atom_sentence(fact) for fact in theory.facts]
     return " ".join(sentences + [rule_sentence(rule) for rule in theory.rules])
 
@@ -97,7 +97,7 @@ def _noun(term: str, pronouns: Mapping[str, str] | None) -> str:
 
 
 def parse_theory(text: str, *, assumption: Assumption, where: str = "text") -> Theory:
-    """The facts and rules of an English theory; raises :class:`MalformedInputError`."""
+    """Return the facts and rules of an English theory; raise :class:`MalformedInputError` for another text."""
     sentences = text.strip().split(".")
     if sentences.pop() or not sentences:
         raise MalformedInputError(
@@ -121,7 +121,7 @@ def parse_theory(text: str, *, assumption: Assumption, where: str = "text") -> T
 
 
 def parse_question(text: str, where: str = "text") -> Atom:
-    """A question such as ``Bob is not red.`` as an atom; raises :class:`MalformedInputError`."""
+    """Return a question such as ``Bob is not red.`` as an atom; raise :class:`MalformedInputError` for others."""
     sentence = _Sentence(text.strip().removesuffix("."), where, "-")
     atom = sentence.parse()
     if isinstance(atom, Rule) or atom.variables():
@@ -140,7 +140,7 @@ class _Sentence:
         self._words = text.replace(",", " , ").split()
 
     def fault(self, expected: str) -> MalformedInputError:
-        """The error for this sentence."""
+        """Return the error about this sentence."""
         return MalformedInputError(
             "a sentence outside the grammar of ProofWriter's English",
             where=self._where,
@@ -151,7 +151,7 @@ class _Sentence:
         )
 
     def parse(self) -> Rule | Atom:
-        """The sentence as a rule or as an atom."""
+        """Return the sentence as a rule or as an atom."""
         if not all(word == "," or word.isalpha() for word in self._words):
             raise self.fault("words of letters, with commas between adjectives only")
         if self._words[:1] == ["If"]:

@@ -1,7 +1,7 @@
 """Judge deduction steps of ProofWriter theories by forward chaining, with clingo as second opinion.
 
-Promised: a state is an immutable set of facts; its canonical form is their sorted ProofWriter text. Not covered:
-episodes from files of theories (``lifting`` finds them).
+A state is an immutable set of facts; its canonical form is their sorted ProofWriter text. ``lift`` makes episodes from
+files of theories.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from vcrt_proofwriter.posets import POSET_SCHEMAS, sample_poset
 from vcrt_proofwriter.search import SCHEMAS
 from vcrt_proofwriter.theory import theory_from_json
 
-#: Episodes whose grounded theory is kept; replay asks for the same few again and again.
+#: Episodes whose grounded theory is kept; replay requests the same few again and again.
 CACHE_SIZE = 256
 
 
 class ProofWriterEnvironment(PreparedEnvironment[TheoryState]):
-    """Deduction over ProofWriter theories; ``num_operations`` is that of the episodes that ``sample`` gives.
+    """Deduction over ProofWriter theories; sampled episodes have ``num_operations`` operations.
 
-    Schemas with ``num_steps`` have that number.
+    Episodes of schemas with ``num_steps`` have that number.
     """
 
     name: ClassVar[str] = "proofwriter"
@@ -52,7 +52,7 @@ class ProofWriterEnvironment(PreparedEnvironment[TheoryState]):
         self._cache: dict[int, tuple[Episode, tuple[TheoryState, tuple[BoundStep, ...]]]] = {}
 
     def versions(self) -> Versions:
-        """The engine's versions and clingo's; raises :class:`UnavailableError` without a supported clingo."""
+        """Return the engine's versions and clingo's; raise :class:`UnavailableError` without a supported clingo."""
         return Versions(
             environment=self.name,
             adapter="2",
@@ -62,22 +62,22 @@ class ProofWriterEnvironment(PreparedEnvironment[TheoryState]):
         )
 
     def sample(self, schema: str, seed: int) -> Episode:
-        """An episode on a generated theory; raises :class:`UnknownNameError` for an unknown schema."""
+        """Return an episode on a generated theory; raise :class:`UnknownNameError` for an unknown schema."""
         known = self.schema(schema)
         if known.num_steps is not None:
             return sample_poset(known, seed)
         return sample_episode(known, seed, self._num_operations)
 
     def prepare(self, episode: Episode) -> tuple[TheoryState, tuple[BoundStep, ...]]:
-        """The theory's facts, and what each operation may fire; raises also for a theory that has no single model."""
-        # By identity: an Episode is immutable but, holding JSON, not hashable. The entry keeps it alive, so that no
-        # other episode gets its id; a cache that was pickled has ids of another process, hence the second test.
+        """Return the theory's facts, and the ground rules of each operation; raise too if it has no single model."""
+        # By identity: an Episode is immutable but not hashable, as it holds JSON. The entry keeps it alive, so that no
+        # other episode gets its id; a pickled cache has ids of another process, hence the second test.
         cached = self._cache.get(id(episode))
         if cached is not None and cached[0] is episode:
             return cached[1]
         theory = theory_from_json(episode.initial, f"episode {episode.episode_id}, initial")
         grounding = engine.ground(theory)
-        engine.model(grounding)  # refuses a theory that has no label
+        engine.model(grounding)  # raises for a theory without a label
         state = TheoryState(grounding.facts, actions_of(grounding))
         prepared = state, tuple([self.read(state, operation) for operation in episode.operations])
         while len(self._cache) >= CACHE_SIZE:
@@ -86,7 +86,7 @@ class ProofWriterEnvironment(PreparedEnvironment[TheoryState]):
         return prepared
 
     def read(self, state: TheoryState, operation: Operation) -> BoundStep:
-        """What an operation may fire."""
+        """Return an operation with the ground rules that it may fire."""
         return state.actions.step(operation)
 
     def take(self, state: TheoryState, step: BoundStep) -> Transition[TheoryState]:
@@ -94,20 +94,20 @@ class ProofWriterEnvironment(PreparedEnvironment[TheoryState]):
         return state.take(step)
 
     def key(self, state: TheoryState) -> int:
-        """The facts as bits."""
+        """Return the facts as bits."""
         return state.bits
 
     def canonical(self, state: TheoryState) -> bytes:
-        """The sorted facts, one a line, as UTF-8."""
+        """Return the sorted facts, one a line, as UTF-8."""
         return "\n".join(state.actions.grounding.sorted_texts(state.bits)).encode()
 
     def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:
-        """What clingo makes of the theory and of its reference order, run forwards and backwards.
+        """Compare with clingo the theory and its reference order, run forwards and backwards.
 
-        ``clingo model``: ground atoms, by whether they hold. ``clingo steps``: steps of both runs, by the facts after
-        each (a refused step leaves them as they are). ``clingo soundness``: reference steps, which must be accepted and
-        add only what clingo's model holds. Raises as ``initial_state`` does, and :class:`VerifierFailure` if clingo
-        breaks.
+        ``clingo model`` counts ground atoms, by whether they hold. ``clingo steps`` counts steps of both runs, by the
+        facts after each (a refused step leaves them unchanged). ``clingo soundness`` counts reference steps, which must
+        be accepted and add only facts of clingo's model. Raise as ``initial_state`` does, and :class:`VerifierFailure`
+        if clingo breaks.
         """
         state = self.initial_state(episode)
         grounding = state.actions.grounding
@@ -129,7 +129,7 @@ class ProofWriterEnvironment(PreparedEnvironment[TheoryState]):
         )
 
     def _run(self, state: TheoryState, run: tuple[Operation, ...]) -> list[engine.Facts]:
-        """The facts after each step; a refused step leaves them as they are."""
+        """Return the facts after each step; a refused step leaves them unchanged."""
         facts = []
         for operation in run:
             result = self.step(state, operation)
@@ -138,19 +138,19 @@ class ProofWriterEnvironment(PreparedEnvironment[TheoryState]):
         return facts
 
     def describe(self, operation: Operation) -> str:
-        """The operation and the rule's English sentence."""
+        """Return the operation and the rule's English sentence."""
         payload = operation.payload
         text = payload.get("text") if isinstance(payload, dict) else None
         return f"{operation.signature}: {text}" if isinstance(text, str) else operation.signature
 
     def task(self, episode: Episode) -> str:
-        """The theory's facts, and what is taken of those that it does not have."""
+        """Return the theory's facts, and the truth of all other facts."""
         theory = self.initial_state(episode).actions.grounding.theory
         others = {"CWA": "All else is false.", "OWA": "All else is unknown."}
         return " ".join([*map(atom_sentence, theory.facts), others[theory.assumption]])
 
     def footprint(self, episode: Episode, operation: Operation) -> Footprint:
-        """The facts that the rule's conditions ask for are read, and those that it may conclude are written."""
+        """Return the facts in the rule's conditions as read, and its possible conclusions as written."""
         state = self.initial_state(episode)
         fires, texts = state.actions.step(operation).fires, state.actions.grounding.texts
         reads = {fact for rule in fires for fact in texts(rule.needs | rule.absent)}

@@ -1,8 +1,8 @@
-"""Read files of ProofWriter theories: JSON lines, structured (as the official files are) or English, as each row shows.
+"""Read files of ProofWriter theories: JSON lines, structured as the official files or in English, as each row shows.
 
-Promised: every line of a file gives either its theory with its questions or the reason why it has none, with its place,
-in the order of the file, one line in memory at a time. Proofs (``proofs``, ``allProofs``, ``proofDetails``) are not
-read. Not covered: what the theories say. Official data: Tafjord, Dalvi, Clark 2021, Allen Institute for AI, CC BY.
+Every line of a file gives, in order, either its theory with its questions or the reason why it has none, with its
+place. One line is in memory at a time. Proofs (``proofs``, ``allProofs``, ``proofDetails``) are not read. Official
+data: Tafjord, Dalvi, Clark 2021, Allen Institute for AI, CC BY.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from vcrt_proofwriter.theory import (
 
 #: The longest line that is read, in characters.
 MAX_LINE = 2**24
-#: An atom as an s-expression, with its four parts, and a rule with its conditions and its conclusion.
+#: An atom as an s-expression with four parts, and a rule with its conditions and its conclusion.
 _ATOM = r'\(\s*"([^"\\]*)"\s*"([^"\\]*)"\s*"([^"\\]*)"\s*"([+~-])"\s*\)'
 _ANY_ATOM = re.compile(_ATOM)
 _GROUPLESS = re.sub(r"\((\[)", r"(?:\1", _ATOM)
@@ -60,7 +60,7 @@ class LabelledTheory:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refused:
-    """A line or theory that cannot be used: its place, its id (None if it has none) and why."""
+    """A line or theory that cannot be used: its place, its id (None if it has none) and the reason."""
 
     where: str
     id: str | None
@@ -71,12 +71,12 @@ Row: TypeAlias = LabelledTheory | Refused
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """A theory or a refusal for each line of a file.
+    """Yield a theory or a refusal for each line of a file.
 
-    A file that cannot be read (to its end) gives a refusal in place of what is missing.
+    A file that cannot be read (to its end) gives a refusal in place of the missing part.
     """
     try:
-        # A file without a line is one empty line: it is refused, not passed over.
+        # A file without a line counts as one empty line: it is refused, not skipped.
         for number, line in enumerate(_lines(path), 1):
             yield read_row(line, f"{path}, line {number}")
     except (OSError, UnicodeDecodeError) as failure:
@@ -90,7 +90,7 @@ def read_rows(path: Path) -> Iterator[Row]:
 
 
 def read_theories(path: Path) -> Iterator[LabelledTheory]:
-    """The theories of a file; raises the error of the first line that has none, so that none is skipped."""
+    """Yield the theories of a file; raise the error of the first line that has none, so that none is skipped."""
     for row in read_rows(path):
         if isinstance(row, Refused):
             raise row.error
@@ -98,7 +98,7 @@ def read_theories(path: Path) -> Iterator[LabelledTheory]:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    # Not splitlines(): JSON strings may hold U+2028 and its kind unescaped.
+    # Not splitlines(): JSON strings may hold U+2028 and similar characters unescaped.
     with path.open(encoding="utf-8", newline="\n") as stream:
         line = stream.readline(MAX_LINE + 1)
         while True:
@@ -110,7 +110,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def read_row(line: str, where: str) -> Row:
-    """The theory in one line, or why there is none."""
+    """Return the theory in one line, or the reason why there is none."""
     identity = None
     try:
         row = _json(line, where)
@@ -144,7 +144,7 @@ def _json(line: str, where: str) -> Any:
 
 
 def _text_of_answer(value: object) -> object:
-    """Gold answers are booleans in the files of closed worlds, and strings in those of open ones."""
+    """Return a gold answer as a string; closed-world files have booleans, open-world ones strings."""
     return str(value) if isinstance(value, bool) else value
 
 
@@ -160,7 +160,7 @@ class _EnglishRow:
 
 @dataclass(frozen=True, slots=True)
 class _StructuredRow:
-    """Null is the official files' padding."""
+    """A row of the official files, which pad with null."""
 
     id: str
     triples: dict[str, Any]
@@ -185,7 +185,7 @@ class _RepresentedQuestion(_Question):
 
 
 _ENGLISH, _STRUCTURED = TypeAdapter(_EnglishRow), TypeAdapter(_StructuredRow)
-# Parts are checked one by one: a row may have millions, and pydantic would note the faults of all.
+# Parts are checked one by one: a row may have millions, and pydantic would collect the faults of all.
 _PART, _QUESTION = TypeAdapter(_Represented), TypeAdapter(_Question)
 _PART_QUESTION = TypeAdapter(_RepresentedQuestion)
 
@@ -240,14 +240,14 @@ def _structured(row: object, where: str) -> LabelledTheory:
 
 
 def _parts(form: TypeAdapter[Any], parts: dict[str, Any], where: str) -> Iterator[tuple[str, Any]]:
-    """The parts of a structured row that are no padding, with their places."""
+    """Yield the parts of a structured row that are not padding, with their places."""
     for name, part in parts.items():
         if part is not None:
             yield f"{where}.{name}", _validated(form, part, f"{where}.{name}")
 
 
 def _in_world(rule: Rule, world: Assumption) -> Rule:
-    """A negated condition is ``~`` in the files; it means failure under CWA, explicit negation under OWA."""
+    """Return the rule with its negated conditions, ``~`` in the files, as failure (CWA) or explicit negation (OWA)."""
     return Rule(
         conditions=tuple(
             c if c.polarity == "+" else c.with_polarity("~" if world == "CWA" else "-")
@@ -258,7 +258,7 @@ def _in_world(rule: Rule, world: Assumption) -> Rule:
 
 
 def _assumption(identity: str, where: str) -> Assumption:
-    """The assumption that a ProofWriter id names (``AttNeg-OWA-D5-1``)."""
+    """Return the assumption in a ProofWriter id (``AttNeg-OWA-D5-1``)."""
     named = [a for a in ASSUMPTIONS if a in identity.split("-")]
     if len(named) != 1:
         raise MalformedInputError(
@@ -271,7 +271,7 @@ def _assumption(identity: str, where: str) -> Assumption:
 
 
 def parse_atom(text: str, where: str = "text") -> Atom:
-    """``("Bob" "is" "red" "+")`` as an atom; raises :class:`MalformedInputError`."""
+    """Return ``("Bob" "is" "red" "+")`` as an atom; raise :class:`MalformedInputError` for another text."""
     found = _ANY_ATOM.fullmatch(text.strip())
     *terms, polarity = found.groups() if found else ("", "")
     if not all(map(is_term, terms)):
@@ -286,7 +286,7 @@ def parse_atom(text: str, where: str = "text") -> Atom:
 
 
 def parse_rule(text: str, where: str = "text") -> Rule:
-    """``((atom atom ...) -> atom)`` as a rule; raises :class:`MalformedInputError`."""
+    """Return ``((atom atom ...) -> atom)`` as a rule; raise :class:`MalformedInputError` for another text."""
     found = _RULE.fullmatch(text)
     if found is None:
         raise MalformedInputError(

@@ -1,8 +1,8 @@
-"""Sample episodes from generated theories in the manner of ProofWriter, with a pair of operations planted in each.
+"""Sample episodes from generated theories in the manner of ProofWriter, with a planted pair of operations in each.
 
-Promised: the same draws give the same theory, and it holds the rules and facts that its schema's pair needs beside
-rules and facts that have nothing to do with it; of those that leave the pair undisturbed, the first gives the episode.
-Not covered: the distribution of the real data.
+Equal draws give equal theories. A theory holds the rules and facts that its schema's pair needs, and unrelated ones;
+the first theory whose other rules leave the pair undisturbed gives the episode. The distribution of the real data is
+not reproduced.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ from vcrt_proofwriter.vocabulary import (
 )
 
 GENERATOR = "vcrt theories 2"
-#: Draws of one rule beside the pair before it is given up.
+#: Draws of one unrelated rule before it is given up.
 _TRIES = 20
-#: How often a rule of the pair is about a named entity, and one of its two conclusions a negative one.
+#: The probabilities that a rule of the pair is about a named entity, and that a conclusion of the two is negative.
 _NAMED = 0.15
 _NEGATIVE = 0.15
 
 
-#: How many choices of the other operations are tried with one theory before the next theory.
+#: Choices of the other operations that are tried with one theory.
 _CHOICES = 4
-#: A theory, and the operations on it that were planted.
+#: A theory, and the operations that were planted in it.
 Planted: TypeAlias = tuple[Theory, list[ActionKey]]
-#: What a planted rule does: the kind of its operation, and the entity that it is about, None for a sweep.
+#: The kind of a planted rule's operation, and the entity that it is about, None for a sweep.
 Action: TypeAlias = tuple[str, str | None]
 
 
 def sample_episode(schema: Schema, seed: int, num_operations: int = 4) -> Episode:
-    """The episode of that seed, on the first of its generated theories that holds one."""
+    """Return the episode of that seed, on the first generated theory that has one."""
     draws = Draws(generator(seed, "proofwriter", schema.name, num_operations))
     while True:
         theory, (first, second) = plant(schema, draws, num_operations)
@@ -78,7 +78,7 @@ def sample_episode(schema: Schema, seed: int, num_operations: int = 4) -> Episod
 def _with_others(
     schema: Schema, space: SearchSpace, pair: Pair, draws: Draws, num_operations: int
 ) -> list[ActionKey] | None:
-    """The pair and operations that do not care, if there are enough of them."""
+    """Return the pair and operations that commute with it, if there are enough."""
     if not is_pair(schema, space, pair):
         return None
     others = commuting_with(space, pair, enabled_operations(schema, space))
@@ -93,7 +93,7 @@ def _with_others(
 
 @dataclass(slots=True, kw_only=True)
 class TheoryDraft:
-    """A theory as it grows: its own rules, those of planted steps first, facts, and the facts that must not be."""
+    """A theory under construction: its rules, those of planted steps first, its facts, and its forbidden facts."""
 
     words: Words
     facts: set[Atom] = field(default_factory=set)
@@ -101,12 +101,12 @@ class TheoryDraft:
     rules: list[Rule] = field(default_factory=list)
 
     def forbid(self, *atoms: Atom) -> None:
-        """Let neither these atoms nor their negations become facts."""
+        """Forbid these atoms and their negations as facts."""
         for atom in atoms:
             self.forbidden |= {atom.with_polarity("+"), atom.with_polarity("-")}
 
     def add_facts(self, facts: Iterable[Atom]) -> bool:
-        """Add facts unless one of them must not be or contradicts another; says whether they were added."""
+        """Add facts unless one is forbidden or contradicts another; return whether they were added."""
         facts = set(facts)
         for fact in facts:
             opposite = fact.with_polarity("+" if fact.polarity == "-" else "-")
@@ -117,7 +117,7 @@ class TheoryDraft:
 
 
 def plant(schema: Schema, draws: Draws, num_operations: int = 4) -> Planted:
-    """A theory with the schema's pair and room for that many operations."""
+    """Return a theory with the schema's pair and room for that many operations."""
     closed = schema is NAF_SWEEP or draws.chance(0.5)
     assumption: Assumption = "CWA" if closed else "OWA"
     words = draw_words(
@@ -136,7 +136,7 @@ def plant(schema: Schema, draws: Draws, num_operations: int = 4) -> Planted:
 
 
 def _ground_steps(schema: Schema, draws: Draws, words: Words) -> tuple[TheoryDraft, Action]:
-    """One rule gives an entity what another rule needs of it."""
+    """Plant a rule that gives an entity a condition of another rule."""
     entity = draws.one(words.entities)
     num_extra = {CONJUNCTIVE_JOIN: 1, RELATIONAL_JOIN: draws.below(2)}.get(schema, 0)
     if schema is RELATIONAL_JOIN:
@@ -161,7 +161,7 @@ def _ground_steps(schema: Schema, draws: Draws, words: Words) -> tuple[TheoryDra
 
 
 def _sweeps(schema: Schema, draws: Draws, words: Words) -> tuple[TheoryDraft, Action]:
-    """One rule gives the first of two entities what another rule needs to be there, or not to be there."""
+    """Plant a rule that gives the first of two entities what another rule requires to hold, or to be absent."""
     one, two = draws.some(words.entities, 2)
     absent = schema is NAF_SWEEP
     num_extra = 1 if absent else draws.below(2)
@@ -182,7 +182,7 @@ def _sweeps(schema: Schema, draws: Draws, words: Words) -> tuple[TheoryDraft, Ac
 
 
 def _properties(draws: Draws, words: Words, number: int, *, relations: bool = True) -> list[Atom]:
-    """Different atoms about the variable, by rank."""
+    """Draw different atoms about the variable, sorted by rank."""
     draw = draw_atom if relations else draw_quality
     found: set[Atom] = set()
     while len(found) < number:
@@ -191,9 +191,9 @@ def _properties(draws: Draws, words: Words, number: int, *, relations: bool = Tr
 
 
 def _related(draws: Draws, words: Words, entity: str, number: int) -> list[Atom]:
-    """Different atoms about the variable, one at least a relation to another entity than the given one.
+    """Draw different atoms about the variable, at least one of them a relation to another entity than the given one.
 
-    The last of them, the conclusion, is at times about that other entity.
+    The last of them, the conclusion, is sometimes about that other entity.
     """
     found = [draw_relation(draws, words, words.variable, besides=entity)]
     while len(found) < number:
@@ -213,7 +213,7 @@ def _related(draws: Draws, words: Words, entity: str, number: int) -> list[Atom]
 
 
 def _causes(draws: Draws, words: Words, others: Sequence[Atom]) -> list[Atom]:
-    """One or two conditions for the first rule, none of them among the other atoms."""
+    """Draw one or two conditions for the first rule, none of them among the other atoms."""
     themes = {theme(atom) for atom in others}
     found: list[Atom] = []
     number = draw_num_conditions(draws)
@@ -226,7 +226,7 @@ def _causes(draws: Draws, words: Words, others: Sequence[Atom]) -> list[Atom]:
 
 
 def theme(atom: Atom) -> tuple[str, str]:
-    """What an atom says, whoever it says it of."""
+    """Return the content of an atom without its subject."""
     return atom.predicate, atom.object
 
 
@@ -238,7 +238,7 @@ def _named(rule: Rule, entity: str) -> Rule:
 
 
 def _add_independent_rules(draws: Draws, draft: TheoryDraft, number: int) -> None:
-    """Rules that can run on one or two entities and touch neither the pair nor each other."""
+    """Add rules that can run on one or two entities and touch neither the pair nor each other."""
     read = {theme(atom) for rule in draft.rules for atom in rule.atoms()}
     written = {theme(rule.conclusion) for rule in draft.rules}
     for _ in range(number):
@@ -262,7 +262,7 @@ def _add_independent_rules(draws: Draws, draft: TheoryDraft, number: int) -> Non
 def completed(
     draws: Draws, draft: TheoryDraft, actions: Sequence[Action], num_operations: int
 ) -> Planted:
-    """A theory of the facts of ``draft`` and its own rules among others, all different and in any order.
+    """Complete ``draft`` to a theory with its facts and rules and further ones, all different and shuffled.
 
     The planted operations are those of the first rules, one for each of ``actions``.
     """

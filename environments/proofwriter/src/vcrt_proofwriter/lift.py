@@ -1,9 +1,9 @@
 """Lift all episodes that are already in ProofWriter theories, and certify them: ``vcrt lift proofwriter``.
 
-Promised: of each theory, every choice of operations of which exactly one ordered pair must keep its order (each choice
-once, in one of its legal orders), or at most so many of them; the same files give the same episodes. A line or theory
-that cannot be used is reported with its place and reason and does not stop the others. Not covered: states beyond a
-theory's own facts.
+An episode is a choice of operations of which exactly one ordered pair must keep its order. Each theory gives every
+choice once, in one of its legal orders, or at most a given number; equal files give equal episodes. A line or theory
+that cannot be used is reported with its place and reason and does not stop the others. Episodes start from a theory's
+own facts alone.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from vcrt_proofwriter.search import (
 )
 from vcrt_proofwriter.vocabulary import Draws
 
-#: Operations of an episode beside the pair whose order matters.
+#: Operations of an episode besides the pair whose order matters.
 _OTHERS = 2
-#: Seeds stay below this, which even a reader that takes JSON numbers for doubles holds exactly.
+#: Seeds stay below this bound; even a reader that takes JSON numbers for doubles holds them exactly.
 _SEEDS = 2**53
-#: Refused lines that are told one by one; the rest are counted.
+#: The most refused lines that are listed; the rest are counted.
 SHOWN_REFUSALS = 20
 
 
@@ -124,7 +124,7 @@ def _require_material(file: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LiftedTheory:
-    """The episodes of one theory; ``limited`` names the schemas of which it holds more than were asked for."""
+    """The episodes of one theory; ``limited`` names the schemas of which it has more than the limit."""
 
     where: str
     id: str
@@ -145,10 +145,10 @@ def lift_theories(
 ) -> Iterator[LiftedTheory | Refused]:
     """Lift every theory of rows, each with its file's name; at most ``limit`` episodes of a schema from each theory.
 
-    Refused are lines that cannot be read, theories without a single model and theories that stood before (the same
-    facts and rules). An episode's ``provenance.source`` is the file's name and the theory's id, so that a split never
-    divides a theory; its seed is 53 bits of a hash of its content, or of a further hash where another episode of its
-    schema has that seed already.
+    Refuse lines that cannot be read, theories without a single model and repeated theories (the same facts and rules).
+    An episode's ``provenance.source`` is the file's name and the theory's id, so that a split never divides a theory;
+    its seed is 53 bits of a hash of its content, or of a further hash if another episode of its schema has that seed
+    already.
     """
     seen = _Seen()
     for file, row in rows:
@@ -192,7 +192,7 @@ def _lift(row: LabelledTheory, source: str, limit: int | None, seen: _Seen) -> L
 
 
 def _choices(schema: Schema, space: SearchSpace, name: str) -> Iterator[list[ActionKey]]:
-    """Every choice of a pair and of operations beside it; takes the pairs in turn, in an order that ``name`` fixes."""
+    """Yield every choice of a pair and operations beside it, pairs in turn, in an order that ``name`` fixes."""
     draws = Draws(generator(0, "proofwriter.lift", schema.name, name))
     enabled = enabled_operations(schema, space)
     waiting = [

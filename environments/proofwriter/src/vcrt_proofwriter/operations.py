@@ -1,8 +1,8 @@
 """Run the two native operations of ProofWriter, from JSON payloads, as transitions between fact sets.
 
-A *ground* operation is one rule under one binding: accepted if and only if its conditions hold in the current state
-and its conclusion is new. A *sweep* is one rule applied once to every binding of the current state: accepted if and
-only if it adds a fact. Negation as failure is judged in the current state. Not covered: which orders are sound.
+A *ground* operation is one rule under one binding: it is accepted if and only if its conditions hold in the current
+state and its conclusion is new. A *sweep* is one rule applied once to every binding of the current state: it is
+accepted if and only if it adds a fact. Negation as failure is judged in the current state.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GROUND = "ground"
 SWEEP = "sweep"
 #: Operation, rule number and binding.
 ActionKey: TypeAlias = tuple[str, int, str | None]
-#: The ground rules that an operation may fire; all that do fire add their heads at once.
+#: The ground rules that an operation may fire; all that fire add their heads at once.
 Step: TypeAlias = tuple[GroundRule, ...]
 
 
@@ -37,9 +37,9 @@ class Actions:
     steps: Mapping[ActionKey, Step]
 
     def step(self, operation: Operation) -> BoundStep:
-        """An operation and what it may fire.
+        """Return an operation with the ground rules that it may fire.
 
-        Raises :class:`MalformedInputError`, naming the field, for one that is not of this theory or says otherwise.
+        Raise :class:`MalformedInputError`, naming the field, if it is not of this theory or contradicts it.
         """
         try:
             payload = _PAYLOAD.validate_python(operation.payload)
@@ -61,14 +61,14 @@ class Actions:
 
 
 class BoundStep(NamedTuple):
-    """An operation and what it may fire."""
+    """An operation and the ground rules that it may fire."""
 
     operation: Operation
     fires: Step
 
 
 class TheoryState(NamedTuple):
-    """The facts that hold, as bits, and the actions of the theory that they belong to."""
+    """The facts that hold, as bits, and the actions of their theory."""
 
     bits: int
     actions: Actions
@@ -79,7 +79,7 @@ class TheoryState(NamedTuple):
         return self.actions.grounding.texts(self.bits)
 
     def take(self, step: BoundStep) -> Transition[TheoryState]:
-        """Run one operation; one that adds nothing is refused."""
+        """Run one operation; refuse one that adds nothing."""
         facts, actions = self
         after = run_step(step.fires, facts)
         if after != facts:
@@ -109,7 +109,7 @@ _PAYLOAD = TypeAdapter(_Payload)
 
 
 def operation_of(theory: Theory, key: ActionKey) -> Operation:
-    """Rule number ``rule`` (from 1) on one binding (None for a rule without a variable), or on all at once."""
+    """Return the operation of rule ``rule`` (from 1) on one binding (None if it has no variable), or on all at once."""
     kind, rule, binding = key
     where = "" if binding is None else f" on {binding}"
     return Operation(
@@ -124,7 +124,7 @@ def operation_of(theory: Theory, key: ActionKey) -> Operation:
 
 
 def actions_of(grounding: Grounding) -> Actions:
-    """All operations of a theory."""
+    """Return all operations of a theory."""
     steps: dict[ActionKey, Step] = {}
     for number, group in grounding.by_rule.items():
         steps[SWEEP, number, None] = group
@@ -134,7 +134,7 @@ def actions_of(grounding: Grounding) -> Actions:
 
 
 def run_step(step: Step, facts: int) -> int:
-    """The facts after a step; the same facts if it adds none."""
+    """Return the facts after a step; the same facts if it adds none."""
     added = 0
     for _, _, needs, absent, head in step:
         if not needs & ~facts and not facts & (absent | head):
@@ -143,7 +143,7 @@ def run_step(step: Step, facts: int) -> int:
 
 
 def rule_and_binding(operation: Operation) -> tuple[int, str | None]:
-    """The rule's number and its binding (None: all) of an operation that :meth:`Actions.step` has passed."""
+    """Return the rule's number and its binding (None: all) of an operation that :meth:`Actions.step` accepted."""
     payload = cast("Mapping[str, Any]", operation.payload)
     return payload["rule"], payload["binding"]
 

@@ -1,10 +1,10 @@
 """Sample theories of several dependent steps: four of a shape, or 6 to 16 of which one to six pairs are related.
 
 The relations are drawn, and rules are planted for them, either deductions about single entities or sweeps over all.
-Each rule concludes its own *link*, and reads the links of the rules that come before it. For ground steps a missing
-link is a missing condition. A sweep is steered by entities: on some a rule finds its links as facts, on others it has
-to wait for them, or finds them absent too early. Rules and facts that have nothing to do with it are added. What came
-out is kept if the steps have the relations that were drawn. Not covered: the distribution of the real data.
+Each rule concludes its own *link*, and reads the links of the rules that precede it. A ground step lacks a condition
+without its link. Entities steer a sweep: for some, the links of a rule are facts; for others, the rule has to wait for
+its links, or finds them absent too early. Unrelated rules and facts are added. The result is kept if its steps have the
+drawn relations. The distribution of the real data is not reproduced.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ POSET_SCHEMAS = (
 )
 #: Theories drawn for one episode before it is given up; a few are enough.
 MAX_THEORIES = 4000
-#: How often a long episode has sweeps, a rule that reads links needs something else too, and a rule serves two.
+#: Probabilities: a long episode has sweeps, a rule that reads links needs something else too, a rule serves two.
 _SWEEPING, _CAUSE, _SHARED = 0.5, 0.3, 0.3
-#: The fewest and the most things that planted deductions start from.
+#: The fewest and the most atoms that planted deductions start from.
 _CAUSES = (3, 6)
-#: Draws of an atom before a theory is given up: of one that is like no other, and of all that deductions need.
+#: Draws of an atom before a theory is given up: of one unlike all others, and of all that deductions need.
 _ATOM_TRIES, _ALL_TRIES = 100, 400
 #: Up to this number of sweeps, the attributes of people are enough.
 _FEW_SWEEPS = 6
-#: What a rule does with the link of an earlier one: it cannot run without, runs on more entities, or on fewer.
+#: How a rule reads the link of an earlier one: it cannot run without it, runs on more entities, or on fewer.
 Reading: TypeAlias = Literal["needs", "finds", "lacks"]
 
 
 def sample_poset(schema: Schema, seed: int) -> Episode:
-    """The episode of that seed, on the first of its theories whose steps have the relations that were drawn."""
+    """Return the episode of that seed, on the first of its theories whose steps have the drawn relations."""
     short = schema.num_steps == NUM_STEPS
     draws = Draws(generator(seed, "proofwriter", schema.name, *["poset"] * short))
     drawn = DrawnRelations.of(schema, draws.below)
@@ -84,7 +84,7 @@ def sample_poset(schema: Schema, seed: int) -> Episode:
 
 
 def _relations(theory: Theory, keys: list[ActionKey], draws: Draws) -> Relations | None:
-    """The relations of the steps in this order; None for a theory that contradicts itself, and so has no label."""
+    """Return the relations of the steps in this order; None for a theory that contradicts itself or steps that fail."""
     try:
         arguments = walked(search_space(theory), keys)
     except MalformedInputError:
@@ -93,10 +93,10 @@ def _relations(theory: Theory, keys: list[ActionKey], draws: Draws) -> Relations
 
 
 def _sweeps(draws: Draws, num_steps: int, pairs: Collection[Pair]) -> Planted | None:
-    """Sweeps of which each reads the links of those that ``pairs`` (before, after) put before it.
+    """Plant sweeps that each read the links of those that ``pairs`` (before, after) put before them.
 
-    Every rule runs on all entities; one entity is there for each thing that must show. So many sweeps need many
-    different things to say, and many entities.
+    Every rule runs on all entities; each observable effect has an entity of its own. Many sweeps need many different
+    atoms and many entities.
     """
     closed = draws.chance(0.6)
     many = num_steps > NUM_STEPS
@@ -141,25 +141,25 @@ def _sweeps(draws: Draws, num_steps: int, pairs: Collection[Pair]) -> Planted | 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _PlantedAtoms:
-    """The atoms of the planted rules: what each concludes, what else it needs, and how it reads the links before it."""
+    """The atoms of the planted rules: conclusions, other conditions, and how each rule reads the links before it."""
 
     links: tuple[Atom, ...]
     causes: tuple[Atom, ...]
     readings: Mapping[tuple[int, int], Reading]
 
     def before(self, step: int) -> list[int]:
-        """The steps whose links a step reads."""
+        """Return the steps whose links a step reads."""
         return sorted(a for a, b in self.readings if b == step)
 
     def read_as(self, step: int, reading: Reading) -> list[int]:
-        """The steps whose links a step reads in that way."""
+        """Return the steps whose links a step reads in that way."""
         return [a for a in self.before(step) if self.readings[a, step] == reading]
 
 
 def _planted_atoms(
     draws: Draws, words: Words, num_steps: int, readings: Mapping[tuple[int, int], Reading]
 ) -> _PlantedAtoms | None:
-    """Atoms about different things; links rank in the order of the steps, so that negation finds a stratum."""
+    """Draw atoms of different themes; links rank in the order of the steps, so that negation is stratified."""
     found: list[Atom] = []
     themes = set()
     for _ in range(_ATOM_TRIES):
@@ -169,7 +169,7 @@ def _planted_atoms(
             found.append(atom)
         if len(found) == 2 * num_steps:
             ranked = sorted(found, key=words.rank)
-            # Causes lowest: nothing that a rule concludes is below what it needs.
+            # Causes rank lowest: no conclusion of a rule is below its conditions.
             return _PlantedAtoms(
                 readings=readings,
                 causes=tuple(draws.shuffled(ranked[:num_steps])),
@@ -179,10 +179,10 @@ def _planted_atoms(
 
 
 def _steps_by_entity(atoms: _PlantedAtoms) -> list[frozenset[int]]:
-    """For each entity that is needed, the steps that can act on it.
+    """Return, for each entity that is needed, the steps that can act on it.
 
-    All act on the first. A step that finds, or lacks, links acts on one entity where it need not wait for them, and,
-    if there are several, on one for each, where it waits for this link alone.
+    All act on the first. A step that finds, or lacks, links acts on one entity where it need not wait for them, and, if
+    there are several links, on one for each, where it waits for this link alone.
     """
     found = [frozenset(range(len(atoms.links)))]
     for step in range(len(atoms.links)):
@@ -195,7 +195,7 @@ def _steps_by_entity(atoms: _PlantedAtoms) -> list[frozenset[int]]:
 
 
 def _with_needed(atoms: _PlantedAtoms, steps: Collection[int]) -> frozenset[int]:
-    """The steps and all that they cannot run without."""
+    """Return the steps and all steps that they cannot run without."""
     acting: set[int] = set()
     waiting = list(steps)
     while waiting:
@@ -219,7 +219,7 @@ def _ground_words(draws: Draws, room: int, num_entities: tuple[int, int]) -> Wor
 
 
 def _few_ground_steps(draws: Draws, num_steps: int, pairs: Collection[Pair]) -> Planted | None:
-    """Each group of steps that relations connect is about an entity of its own, or by chance about the same."""
+    """Plant steps; each connected group of them is about an entity of its own, or by chance about the same."""
     words = _ground_words(draws, room=2, num_entities=(4, 6))
     atoms = _planted_atoms(draws, words, num_steps, dict.fromkeys(pairs, "needs"))
     if atoms is None:
@@ -244,7 +244,7 @@ def _few_ground_steps(draws: Draws, num_steps: int, pairs: Collection[Pair]) -> 
 
 
 def _ground_steps(draws: Draws, num_steps: int, pairs: Collection[Pair]) -> Planted | None:
-    """Steps that relations connect are about one entity; others may run the same rule on several."""
+    """Plant ground steps; connected ones are about one entity, others may run the same rule on several."""
     words = _ground_words(draws, room=3, num_entities=(5, 8))
     drawn = _causes_and_links(draws, words, num_steps)
     if drawn is None:
@@ -281,7 +281,7 @@ def _ground_steps(draws: Draws, num_steps: int, pairs: Collection[Pair]) -> Plan
 def _causes_and_links(
     draws: Draws, words: Words, num_steps: int
 ) -> tuple[list[Atom], list[Atom]] | None:
-    """What planted deductions start from, and what they conclude: atoms about different things."""
+    """Draw the atoms that planted deductions start from, and those that they conclude, all of different themes."""
     num_causes = draws.between(*_CAUSES)
     found: dict[tuple[str, str], Atom] = {}
     for _ in range(_ALL_TRIES):

@@ -1,8 +1,8 @@
 """Find episodes in a theory: operations of which exactly one ordered pair must keep its order.
 
-Promised: of the operations found, every step of the reference order changes the state and derives only what holds, the
-order of one pair matters as its schema says, and in no reachable context does anything else. Certification shows that
-anew, by replay. Not covered: where theories come from (``generator``, ``files``).
+Every step of a found reference order changes the state and derives only facts that hold; the order of one pair matters
+as its schema says, and no other order matters in any reachable context. Certification shows that anew, by replay.
+``generator`` and ``files`` provide the theories.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ SCHEMAS = (ATTRIBUTE_CHAIN, CONJUNCTIVE_JOIN, RELATIONAL_JOIN, BINDING_SWEEP, NA
 _SWEEPS = (BINDING_SWEEP, NAF_SWEEP)
 
 Pair: TypeAlias = tuple[ActionKey, ActionKey]
-#: What a search for relations takes: how many operations, the facts to start from, what a step makes of facts, and the
+#: The arguments of a search for relations: the number of operations, the facts to start from, the transition, and the
 #: facts as their own key.
 Walked: TypeAlias = tuple[int, int, Callable[[int, int], int | None], Callable[[int], int]]
 
@@ -71,7 +71,7 @@ class SearchSpace:
     holds: int
 
     def after(self, *keys: ActionKey) -> int:
-        """The facts after these operations, or 0 if one of them is refused."""
+        """Return the facts after these operations, or 0 if one of them is refused."""
         facts = self.start
         for key in keys:
             facts = _accepted(self.actions.steps[key], facts)
@@ -81,13 +81,13 @@ class SearchSpace:
 
 
 def search_space(theory: Theory) -> SearchSpace:
-    """Those of a theory; raises as :func:`engine.model` does."""
+    """Return the search space of a theory; raise as :func:`engine.model` does."""
     grounding = ground(theory)
     return SearchSpace(actions_of(grounding), grounding.facts, model(grounding))
 
 
 def operations_of(schema: Schema, space: SearchSpace) -> list[ActionKey]:
-    """The operations of the schema's kind; of several that do the same the first."""
+    """Return the operations of the schema's kind; of several with the same effect, the first."""
     kind = SWEEP if schema in _SWEEPS else GROUND
     distinct: dict[object, ActionKey] = {}
     for key, step in space.actions.steps.items():
@@ -97,12 +97,12 @@ def operations_of(schema: Schema, space: SearchSpace) -> list[ActionKey]:
 
 
 def enabled_operations(schema: Schema, space: SearchSpace) -> list[ActionKey]:
-    """The operations of the schema's kind that the theory's own facts allow."""
+    """Return the operations of the schema's kind that the theory's own facts allow."""
     return [key for key in operations_of(schema, space) if space.after(key)]
 
 
 def pairs(schema: Schema, space: SearchSpace) -> list[Pair]:
-    """All pairs of operations that are, by themselves, what the schema asks for."""
+    """Return all pairs of operations that fit the schema by themselves."""
     candidates = operations_of(schema, space)
     return [
         (first, second)
@@ -113,7 +113,7 @@ def pairs(schema: Schema, space: SearchSpace) -> list[Pair]:
 
 
 def is_pair(schema: Schema, space: SearchSpace, pair: Pair) -> bool:
-    """Whether a pair of operations behaves from the start, and is worded, as the schema asks."""
+    """Return whether a pair of operations behaves from the start, and is worded, as the schema requires."""
     first, second = pair
     steps = space.actions.steps
     if schema not in _SWEEPS and not steps[first][0].head & steps[second][0].needs:
@@ -130,9 +130,9 @@ def is_pair(schema: Schema, space: SearchSpace, pair: Pair) -> bool:
 
 
 def _wording(theory: Theory, key: ActionKey) -> Schema | None:
-    """The schema that a dependent ground operation belongs to, by its conditions and its conclusion.
+    """Return the schema of a dependent ground operation, by its conditions and its conclusion.
 
-    None for one that relates an entity to itself and is about no other: it joins nothing.
+    Return None for one that relates an entity to itself alone: it joins nothing.
     """
     _, number, binding = key
     rule = theory.rules[number - 1]
@@ -143,7 +143,7 @@ def _wording(theory: Theory, key: ActionKey) -> Schema | None:
 
 
 def commuting_with(space: SearchSpace, pair: Pair, enabled: Iterable[ActionKey]) -> list[ActionKey]:
-    """Those of the enabled operations whose order with both of a pair does not show."""
+    """Return the enabled operations that commute with both operations of a pair."""
     first, second = pair
     return [
         key
@@ -160,7 +160,7 @@ def _same(one: int, other: int) -> bool:
 
 
 def walked(space: SearchSpace, keys: Sequence[ActionKey]) -> Walked | None:
-    """What a search for the relations of these operations takes; None if they derive what does not hold, or fail."""
+    """Return the arguments of a search for these operations' relations; None if they fail or derive a false fact."""
     reference = space.after(*keys)
     if not reference or reference & ~space.holds:
         return None
@@ -169,7 +169,7 @@ def walked(space: SearchSpace, keys: Sequence[ActionKey]) -> Walked | None:
 
 
 def only_pair_matters(schema: Schema, space: SearchSpace, keys: Sequence[ActionKey]) -> bool:
-    """Whether operation 0 before 1 is all that an order must keep, in every context that can be reached."""
+    """Return whether operation 0 before 1 is the only requirement on orders, in every reachable context."""
     arguments = walked(space, keys)
     found = None if arguments is None else lattice_relations(*arguments)
     return (
@@ -185,14 +185,14 @@ def _accepted(step: Step, facts: int) -> int:
 
 
 def random_legal_order(keys: Sequence[ActionKey], draws: Draws) -> list[ActionKey]:
-    """An order of the operations in which 0 stands before 1, all equally likely: no position gives the pair away."""
+    """Return a random order of the operations with 0 before 1, all equally likely: no position reveals the pair."""
     return first_before_second(keys, draws.shuffled(range(len(keys))))
 
 
 def episode_of(
     schema: Schema, theory: Theory, keys: Sequence[ActionKey], provenance: Provenance
 ) -> Episode:
-    """The episode that runs these operations, in this order, on a theory."""
+    """Return the episode that runs these operations, in this order, on a theory."""
     return Episode(
         environment="proofwriter",
         schema=schema.name,

@@ -1,8 +1,8 @@
 """Hold theories, which are facts and rules over atoms, and read and write their JSON form.
 
-Promised: a :class:`Theory` that exists is well formed (plain terms, ground facts, one variable a rule, the
-polarities that its assumption allows). Not covered: what follows from it (``engine``) and other file formats
-(``files``, ``english``). Format: ProofWriter (Tafjord, Dalvi, Clark 2021; Allen Institute for AI).
+Every :class:`Theory` is well formed (plain terms, ground facts, at most one variable in a rule, the polarities that its
+assumption allows). ``engine`` derives consequences; ``files`` and ``english`` have other formats. Format: ProofWriter
+(Tafjord, Dalvi, Clark 2021; Allen Institute for AI).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ASSUMPTIONS: tuple[Assumption, ...] = ("CWA", "OWA")
 
 
 def atom_text(subject: str, predicate: str, obj: str, polarity: str) -> str:
-    """An atom as ProofWriter writes it, for example ``("Bob" "is" "red" "+")``."""
+    """Return an atom as ProofWriter writes it, for example ``("Bob" "is" "red" "+")``."""
     return f'("{subject}" "{predicate}" "{obj}" "{polarity}")'
 
 
@@ -47,11 +47,11 @@ class Atom(NamedTuple):
         return atom_text(*self)
 
     def with_polarity(self, polarity: Polarity) -> Atom:
-        """The same atom under another polarity."""
+        """Return the same atom with another polarity."""
         return self._replace(polarity=polarity)
 
     def bind(self, entity: str) -> Atom:
-        """The atom with ``entity`` in place of its variable."""
+        """Return the atom with ``entity`` in place of its variable."""
         return Atom(
             entity if self.subject in VARIABLES else self.subject,
             self.predicate,
@@ -60,25 +60,25 @@ class Atom(NamedTuple):
         )
 
     def variables(self) -> set[str]:
-        """The variable words in this atom."""
+        """Return the variable words in this atom."""
         return {self.subject, self.object} & VARIABLES
 
     def entities(self) -> set[str]:
-        """The entities in this atom; the object of ``is`` is an attribute, not an entity."""
+        """Return the entities in this atom; the object of ``is`` is an attribute, not an entity."""
         terms = {self.subject} if self.predicate == "is" else {self.subject, self.object}
         return terms - VARIABLES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """If all ``conditions`` hold then ``conclusion`` holds."""
+    """A rule: if all ``conditions`` hold then ``conclusion`` holds."""
 
     conditions: tuple[Atom, ...]
     conclusion: Atom
 
     @property
     def variable(self) -> str | None:
-        """The rule's variable word, or None for a rule about named entities only."""
+        """The rule's variable word, or None if it is about named entities only."""
         for subject, _, obj, _ in self.atoms():
             if subject in VARIABLES:
                 return subject
@@ -87,7 +87,7 @@ class Rule:
         return None
 
     def atoms(self) -> tuple[Atom, ...]:
-        """The conditions, then the conclusion."""
+        """Return the conditions, then the conclusion."""
         return (*self.conditions, self.conclusion)
 
 
@@ -182,7 +182,7 @@ class Theory:
             )
 
     def entities(self) -> tuple[str, ...]:
-        """The entities that the facts and rules name, sorted; rules range over these."""
+        """Return the entities that the facts and rules name, sorted; rules range over these."""
         named = set()
         for subject, predicate, obj, _ in self._atoms():
             named.add(subject)
@@ -197,7 +197,7 @@ class Theory:
             yield rule.conclusion
 
     def content_hash(self) -> str:
-        """SHA-256 of the theory as a set of facts and a set of rules, whatever their order."""
+        """Return the SHA-256 of the theory as a set of facts and a set of rules, whatever their order."""
         facts = sorted({fact.text for fact in self.facts})
         rules = sorted(
             {"".join(c.text for c in r.conditions) + r.conclusion.text for r in self.rules}
@@ -206,7 +206,7 @@ class Theory:
 
 
 def is_term(value: object) -> bool:
-    """Whether ``value`` may stand in an atom: printable text without quotes, backslashes or outer spaces."""
+    """Return whether ``value`` may stand in an atom: printable text without quotes, backslashes or outer spaces."""
     return isinstance(value, str) and len(value) <= MAX_TERM and _is_plain(value)
 
 
@@ -221,7 +221,7 @@ def _is_plain(value: str) -> bool:
 
 
 def theory_to_json(theory: Theory) -> dict[str, Json]:
-    """``{"assumption", "facts": [atom], "rules": [{"if": [atom], "then": atom}]}``; an atom is a list of four."""
+    """Return ``{"assumption", "facts": [atom], "rules": [{"if": [atom], "then": atom}]}``; an atom is a list of 4."""
     return {
         "assumption": theory.assumption,
         "facts": [list(fact) for fact in theory.facts],
@@ -255,7 +255,7 @@ _FORM = TypeAdapter(_TheoryForm)
 
 
 def theory_from_json(value: Json, where: str = "theory") -> Theory:
-    """Read what :func:`theory_to_json` wrote; raises :class:`MalformedInputError` that names the field."""
+    """Read the output of :func:`theory_to_json`; raise :class:`MalformedInputError` that names the field."""
     try:
         form = _FORM.validate_python(value)
     except ValidationError as error:

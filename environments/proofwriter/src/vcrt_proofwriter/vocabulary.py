@@ -1,8 +1,8 @@
-"""Hold the words of ProofWriter's theories, and draw single atoms and rules from them, by many small random choices.
+"""Hold the words of ProofWriter's theories, and draw single atoms and rules from them.
 
-There are two families, as in the data: people with attributes, and animals with attributes that also do things to
-one another. Words, and how often which form occurs, follow the open-world depth-5 theories of ProofWriter (Tafjord,
-Dalvi, Clark 2021; Allen Institute for AI, CC BY).
+There are two families, as in the data: people with attributes, and animals with attributes that also act on one
+another. Words, and the frequencies of forms, follow the open-world depth-5 theories of ProofWriter (Tafjord, Dalvi,
+Clark 2021; Allen Institute for AI, CC BY).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vcrt.randomness import Generator
 from vcrt_proofwriter.theory import VARIABLES, Assumption, Atom, Polarity, Rule
 
 Item = TypeVar("Item")
-#: Choices are drawn from the end of a block; sealed episodes are from blocks of this size.
+#: Choices are drawn from the end of a block; sealed episodes depend on this size.
 _BLOCK = 256
 
 PEOPLE = ("Anne", "Bob", "Charlie", "Dave", "Erin", "Fiona", "Gary", "Harry")
@@ -39,30 +39,30 @@ _TWO_CONDITIONS = 0.45
 
 
 class Draws:
-    """Uniform choices from one named generator, drawn in blocks, in the order in which they are asked for."""
+    """Uniform choices from one named generator, drawn in blocks, in the order of the calls."""
 
     def __init__(self, rng: Generator) -> None:
         self._rng = rng
         self._block: list[float] = []
 
     def chance(self, probability: float) -> bool:
-        """True with that probability."""
+        """Return True with that probability."""
         return self._uniform() < probability
 
     def below(self, number: int) -> int:
-        """An integer from 0 up to, not including, ``number``."""
+        """Return an integer from 0 to ``number - 1``."""
         return int(self._uniform() * number)
 
     def between(self, least: int, most: int) -> int:
-        """An integer from ``least`` to ``most``, both included."""
+        """Return an integer from ``least`` to ``most``, both included."""
         return least + self.below(most - least + 1)
 
     def one(self, items: Sequence[Item]) -> Item:
-        """One of the items."""
+        """Return one of the items."""
         return items[self.below(len(items))]
 
     def some(self, items: Sequence[Item], number: int) -> list[Item]:
-        """That many different ones of the items (all, if there are fewer), in random order."""
+        """Return so many different items (all, if there are fewer), in random order."""
         pool = list(items)
         number = min(number, len(pool))
         for place in range(number):
@@ -71,7 +71,7 @@ class Draws:
         return pool[:number]
 
     def shuffled(self, items: Sequence[Item]) -> list[Item]:
-        """All items in random order."""
+        """Return all items in random order."""
         return self.some(items, len(items))
 
     def _uniform(self) -> float:
@@ -84,8 +84,8 @@ class Draws:
 class Words:
     """The vocabulary of one theory, and how its rules may use it.
 
-    ``ranks`` orders attributes and verbs where a theory negates as failure: conclusions rank no lower than conditions,
-    and higher than negated ones, so that the theory is stratified. It is empty where none is needed.
+    ``ranks`` orders attributes and verbs if a theory negates as failure: conclusions rank no lower than conditions, and
+    higher than negated ones, so that the theory is stratified. Otherwise it is empty.
     """
 
     assumption: Assumption
@@ -97,7 +97,7 @@ class Words:
     ranks: dict[str, int]
 
     def rank(self, atom: Atom) -> int:
-        """The rank of an atom's attribute or verb; 0 where ranks do not matter."""
+        """Return the rank of an atom's attribute or verb; 0 if ranks do not matter."""
         word = atom.object if atom.predicate == "is" else atom.predicate
         return self.ranks.get(word, 0)
 
@@ -112,7 +112,7 @@ def draw_words(
     num_entities: tuple[int, int] = (4, 6),
     num_verbs: tuple[int, int] = (3, 4),
 ) -> Words:
-    """A vocabulary, with ``room`` more attributes than usual; the others are the least and the most of each."""
+    """Draw a vocabulary, with ``room`` more attributes than usual; the other numbers are least and most of each."""
     if relations:
         attributes = draws.some(ANIMAL_ATTRIBUTES, draws.between(3, 6) + room)
         verbs = draws.some(VERBS, draws.between(*num_verbs))
@@ -132,37 +132,37 @@ def draw_words(
 
 
 def draw_quality(draws: Draws, words: Words, subject: str) -> Atom:
-    """That the subject has an attribute."""
+    """Draw the atom that the subject has some attribute."""
     return Atom(subject, "is", draws.one(words.attributes))
 
 
 def draw_relation(draws: Draws, words: Words, subject: str, besides: str = "") -> Atom:
-    """That the subject does something to an entity, which is not ``besides``."""
+    """Draw the atom that the subject acts on some entity other than ``besides``."""
     targets = [entity for entity in words.entities if entity != besides]
     return Atom(subject, draws.one(words.verbs), draws.one(targets))
 
 
 def draw_atom(draws: Draws, words: Words, subject: str) -> Atom:
-    """A quality or, where the vocabulary has verbs, more often a relation."""
+    """Draw a quality or, if the vocabulary has verbs, more often a relation."""
     if words.verbs and draws.chance(_RELATIONS):
         return draw_relation(draws, words, subject)
     return draw_quality(draws, words, subject)
 
 
 def draw_fact(draws: Draws, words: Words) -> Atom:
-    """A fact, in an open world with negation at times a negative one."""
+    """Draw a fact, in an open world with negation sometimes a negative one."""
     fact = draw_atom(draws, words, draws.one(words.entities))
     negative = words.negation and words.assumption == "OWA" and draws.chance(_NEGATIVE_FACTS)
     return fact.with_polarity("-") if negative else fact
 
 
 def draw_num_conditions(draws: Draws) -> int:
-    """One or two."""
+    """Draw one or two."""
     return 2 if draws.chance(_TWO_CONDITIONS) else 1
 
 
 def draw_rule(draws: Draws, words: Words) -> Rule:
-    """A rule with one or two conditions, on its variable or on named entities."""
+    """Draw a rule with one or two conditions, on its variable or on named entities."""
     number = draw_num_conditions(draws) + 1
     if words.verbs:
         subjects = [
@@ -182,7 +182,7 @@ def draw_rule(draws: Draws, words: Words) -> Rule:
 
 
 def with_negation(draws: Draws, words: Words, conditions: Sequence[Atom], conclusion: Atom) -> Rule:
-    """The rule, negated here and there where the theory has negation; the first condition stays as it is."""
+    """Return the rule with random negations if the theory has negation; the first condition stays as it is."""
     if not words.negation:
         return Rule(conditions=tuple(conditions), conclusion=conclusion)
     first, *others = conditions

@@ -1,7 +1,7 @@
-"""Make tasks in which a model finds the deductions itself: facts, rules and what is to be shown, and no step.
+"""Make tasks in which a model finds the deductions itself: facts, rules and statements to show, without steps.
 
-A step is a line such as ``Bob is kind, by rule 3``; ``on Erin`` follows where the conclusion does not show whom the
-rule was applied to. Not covered: tasks that list their steps (:mod:`vcrt.environments.written_episodes`).
+A step is a line such as ``Bob is kind, by rule 3``; ``on Erin`` follows if the conclusion does not show the entity that
+the rule was applied to. :mod:`vcrt.environments.written_episodes` makes tasks that list their steps.
 """
 
 from __future__ import annotations
@@ -31,28 +31,27 @@ _ASK = "Write the deductions, one a line, each from what holds by then, with its
 
 
 class WrittenProofs(WrittenSteps, ProofWriterEnvironment):
-    """Deductions that a model writes: a task is solved when what it is to show holds.
+    """Deductions that a model writes; a task is solved when the statements to show hold.
 
-    Every line that is not empty must be a deduction of the task's theory; whether it may be made by then is the
-    engine's to say.
+    Every non-empty line must be a deduction of the task's theory; the engine decides whether the facts so far allow it.
     """
 
     def parse(self, task: Json, completion: str) -> WrittenTrace:
-        """The deductions of a completion."""
+        """Return the deductions of a completion."""
         given = read_task(task)
         known = _deductions(canonical_json(given["initial"]))
         return read_lines(given, known, completion, free_text=False)
 
     def solved(self, task: Json, state: Any) -> bool:
-        """Whether everything that was to be shown holds."""
+        """Return whether all statements to show hold."""
         facts: engine.Facts = state.facts
         return facts.issuperset(read_task(task)["show"])
 
 
 def proof_task(environment: ProofWriterEnvironment, episode: Episode, draw: Draws) -> WrittenTask:
-    """The task to show what an episode's steps conclude and none of them needs, in an order that ``draw`` gives.
+    """Return the task to show the conclusions of an episode that no step needs; ``draw`` orders them.
 
-    Raises :class:`MalformedInputError` for an episode with a step that is refused or is not one deduction.
+    Raise :class:`MalformedInputError` for an episode with a step that is refused or is not one deduction.
     """
     (replay,) = environment.replay([ReplayRequest(episode, tuple(range(episode.num_operations)))])
     if replay.terminal_hash is None:
@@ -96,7 +95,7 @@ def proof_task(environment: ProofWriterEnvironment, episode: Episode, draw: Draw
 
 
 def _conclusion(theory: Theory, operation: Operation) -> Atom:
-    """What an operation concludes; raises :class:`MalformedInputError` for one that is not a single deduction."""
+    """Return an operation's conclusion; raise :class:`MalformedInputError` unless it is a single deduction."""
     number, binding = rule_and_binding(operation)
     conclusion = theory.rules[number - 1].conclusion
     if binding is not None:
@@ -112,7 +111,7 @@ def _conclusion(theory: Theory, operation: Operation) -> Atom:
 
 
 def _line(theory: Theory, operation: Operation) -> str:
-    """What a model writes for a deduction."""
+    """Return the line that a model writes for a deduction."""
     number, binding = rule_and_binding(operation)
     sentence = atom_sentence(_conclusion(theory, operation)).removesuffix(".")
     is_hidden = binding is not None and not theory.rules[number - 1].conclusion.variables()
@@ -121,7 +120,7 @@ def _line(theory: Theory, operation: Operation) -> str:
 
 @lru_cache(maxsize=64)
 def _deductions(initial: bytes) -> dict[str, tuple[Json, str]]:
-    """The payload and signature of each single deduction of a theory, given as canonical JSON, by its line."""
+    """Return the payload and signature of each single deduction of a theory in canonical JSON, by its line."""
     theory = theory_from_json(json.loads(initial), "task, initial")
     operations = [
         operation_of(theory, key)
