@@ -1,1 +1,1 @@
-"""Train: methods as a table, the online update, checkpoints and runs."""
+"""Train runs of the methods by online updates, with checkpoints."""

@@ -1,12 +1,12 @@
-"""Score a whole batch whose prompts are shared among processes and, in each, scored a few at a time.
+"""Score a whole batch, whose prompts are shared among processes and scored a few at a time in each process.
 
 The objective couples the prompts of a batch (a penalty is a function of the batch's mean), so a loss for each share
-would be another loss. Here every process sees the scores of all prompts as leaves of a small graph, takes the
-gradient of the whole objective there, and pulls its own rows back through the model: exact for any objective, whatever
-the numbers of processes and parts. In parts, a prompt is scored twice, once without gradient: memory grows with a part
-instead of a batch. Source: gradient caching (Gao et al., arXiv:2101.06983), here for an objective on order scores.
+would be another loss. Here every process has the scores of all prompts as leaves of a small graph, computes the
+gradient of the whole objective there, and backpropagates its own rows through the model. This is exact for any
+objective and any numbers of processes and parts. With several parts, a prompt is scored twice, once without gradient,
+and memory grows with the part instead of the batch. Source: gradient caching (Gao et al., arXiv:2101.06983).
 
-Shapes: ``B`` prompts; the scores of a prompt are one tensor or several, whatever the objective reads.
+Shapes: ``B`` prompts; the scores of a prompt are one or several tensors, as the objective needs.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from torch import Tensor
 
 from vcrt_train.training.process_group import ProcessGroup
 
-#: Scores the prompts of these numbers under the current policy, with gradient unless that is switched off: tensors
-#: ``[len(numbers), ...]``, always as many and of the same further shape.
+#: Scores the prompts of these numbers under the current policy, with gradient unless it is switched off: tensors
+#: ``[len(numbers), ...]``, whose number and further shapes are always the same.
 Scorer: TypeAlias = Callable[[Sequence[int]], tuple[Tensor, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchScores:
-    """The scores of all prompts as leaves, and what this process needs to pull their gradient back."""
+    """The scores of all prompts as leaves, and what this process needs for the backward pass."""
 
-    #: What the objective reads, ``[B, ...]`` each.
+    #: The scores that the objective uses, ``[B, ...]`` each.
     leaves: tuple[Tensor, ...]
-    #: This process's rows of the batch, a part at a time; rows beyond the batch only fill up and have no gradient.
+    #: This process's rows of the batch, in parts; rows beyond the batch are padding and have no gradient.
     parts: tuple[tuple[int, ...], ...]
-    #: The only part's scores with their graph; None if parts are scored again when they are pulled back.
+    #: The only part's scores with their graph; None if parts are scored again in the backward pass.
     kept: tuple[Tensor, ...] | None
 
     def pull_back(self, score: Scorer, group: ProcessGroup) -> float:
-        """Add the gradient that the leaves have received to the model's parameters, from this process's rows.
+        """Backpropagate the gradient of the leaves through this process's rows into the model's parameters.
 
-        Returns the largest difference between a score of the first leaf and the one whose gradient was taken: 0,
-        unless parts are scored again and scoring is noisy. It is the same in every process.
+        Returns the largest difference, over all processes, between a score of the first leaf and its repeated score: 0
+        unless parts are scored again and scoring is noisy.
         """
         gap = self.leaves[0].new_zeros(1)
         cotangents = tuple(
@@ -58,9 +58,9 @@ class BatchScores:
 def score_batch(
     num_prompts: int, score: Scorer, group: ProcessGroup, *, part_size: int | None
 ) -> BatchScores:
-    """Score every prompt of a batch, each once, by the processes of ``group`` together.
+    """Score every prompt of a batch once, shared among the processes of ``group``.
 
-    With ``part_size``, no more prompts than that are scored at a time, and no graph is kept beyond one part.
+    With ``part_size``, at most that many prompts are scored at a time, and no graph is kept beyond one part.
     """
     parts = shares(num_prompts, group.size, part_size)[group.rank]
     kept = None
@@ -78,10 +78,10 @@ def score_batch(
 def shares(
     num_prompts: int, num_processes: int, part_size: int | None
 ) -> tuple[tuple[tuple[int, ...], ...], ...]:
-    """For each process, the rows that it scores, a part at a time.
+    """Return the rows that each process scores, in parts.
 
-    Every process has as many rows and parts as the others, since they must meet after each; what that takes beyond the
-    batch are rows from ``num_prompts`` on.
+    All processes have equally many rows and parts, because they must meet after each; padding rows count from
+    ``num_prompts`` on.
     """
     each = -(-num_prompts // num_processes)
     size = min(part_size or each, each)
@@ -99,7 +99,7 @@ def _score(part: Sequence[int], num_prompts: int, score: Scorer) -> tuple[Tensor
 
 
 def _largest_gap(scored: Tensor, leaf: Tensor, part: Sequence[int]) -> Tensor:
-    """The largest difference of a part's rows from those of the batch; what has probability 0 in both is equal."""
+    """Return the largest difference between a part's rows and the batch's; probabilities of 0 in both are equal."""
     rows = [row for row in part if row < len(leaf)]
     again, first = scored.detach()[: len(rows)], leaf.detach()[rows]
     gaps = torch.where(again == first, 0, (again - first).abs())
@@ -107,7 +107,7 @@ def _largest_gap(scored: Tensor, leaf: Tensor, part: Sequence[int]) -> Tensor:
 
 
 def _rows(cotangent: Tensor, part: Sequence[int]) -> Tensor:
-    """The gradient of a part's rows; 0 for rows beyond the batch."""
+    """Return the gradient of a part's rows; 0 for rows beyond the batch."""
     rows = [row for row in part if row < len(cotangent)]
     missing = cotangent.new_zeros(len(part) - len(rows), *cotangent.shape[1:])
     return torch.cat([cotangent[rows], missing])

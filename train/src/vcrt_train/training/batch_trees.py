@@ -1,9 +1,9 @@
-"""Choose which prefixes of an update's prompts are scored, score them, and fix what the update compares with.
+"""Choose and score prefixes of an update's prompts, and fix the values that the update compares with.
 
-The tree of all orders where they are listed: then nothing is estimated. Elsewhere, one tree for each prompt of what is
-drawn afresh for the update: orders of the behaviour policy for the rewards, orders masked to legal moves for the orbit
-mass (unless every legal prefix fits), and certified swaps. Both epochs score the same trees. Not covered: which items
-an update gets.
+If orders are listed, the tree holds all orders and nothing is estimated. Otherwise each prompt has a tree of orders
+drawn for this update: orders of the behaviour policy for the rewards, orders masked to legal moves for the orbit mass
+(unless every legal prefix fits), and certified swaps. All epochs score the same trees. This module does not choose the
+items of an update.
 
 Shapes: ``B`` prompts, ``G`` samples a prompt, ``R`` rows of the largest tree, ``n`` slots, ``E`` events.
 """
@@ -56,7 +56,7 @@ from vcrt_train.training.methods import Method
 
 @dataclass(frozen=True, kw_only=True)
 class ListedTrees:
-    """The tree of all orders of each prompt: nothing is estimated, and samples are drawn from the scores."""
+    """The tree of all orders of each prompt; nothing is estimated, and samples are drawn from the scores."""
 
     trees: tuple[OrderTree, ...]
     interface: Interface
@@ -68,18 +68,18 @@ class ListedTrees:
 
     @property
     def num_choices(self) -> list[int]:
-        """Of how many choices an order of each prompt consists."""
+        """The number of choices in an order of each prompt."""
         return [tree.num_choices for tree in self.trees]
 
     @property
     def orders(self) -> Paths:
-        """``[M, T]``: where all orders make their choices."""
+        """``[M, T]``: the rows and slots of all orders' choices."""
         tree = self.trees[0]
         return Paths(rows=torch.tensor(tree.order_rows), slots=torch.tensor(tree.order_slots))
 
     @property
     def uniform(self) -> None:
-        """No orders are drawn uniformly, as all are scored."""
+        """None: no orders are drawn uniformly, because all are scored."""
         return None
 
     def score(
@@ -90,9 +90,9 @@ class ListedTrees:
         *,
         backend: Backend,
     ) -> tuple[Tensor, ...]:
-        """Score the trees of the items of these ``numbers``: ``choices [.., R, n]``.
+        """Score the trees of the items with these ``numbers``: ``choices [.., R, n]``.
 
-        In the tokens interface also the log-probability ``[..]`` of all answers that are no orders.
+        The tokens interface also gives the log-probability ``[..]`` of all answers that are no orders.
         """
         prompts = [items[number].prompt for number in numbers]
         scores = score_orders(model, prompts, interface=self.interface, backend=backend)
@@ -107,7 +107,7 @@ class ListedTrees:
         num_samples: int,
         generator: torch.Generator,
     ) -> tuple[Tensor, Tensor]:
-        """``[B, G]`` twice: the sampled events, and their rewards."""
+        """Return the sampled events and their rewards, ``[B, G]`` each."""
         samples = sample_events(behaviour, num_samples, generator)
         legal = _members([item.orbit for item in items])
         malformed = legal.new_zeros(len(items), behaviour.shape[1] - legal.shape[1])
@@ -115,30 +115,30 @@ class ListedTrees:
         return samples, rewards.to(behaviour.dtype)
 
     def orbit_set(self, items: Sequence[EncodedItem], choices: Tensor, used: Tensor) -> OrderSet:
-        """The certified orbits."""
+        """Return the certified orbits."""
         return ListedOrders(members=_members([item.orbit for item in items]).to(choices.device))
 
     def credit_set(self, items: Sequence[EncodedItem], choices: Tensor, used: Tensor) -> OrderSet:
-        """The sets whose mass is the ratio of a success."""
+        """Return the sets whose mass gives a success its ratio."""
         return ListedOrders(members=_members([item.credit for item in items]).to(choices.device))
 
     def swaps_of(self, items: Sequence[EncodedItem]) -> list[Sequence[tuple[Order, Order]]]:
-        """The prefixes on both sides of each prompt's certified swaps."""
+        """Return the prefixes on both sides of each prompt's certified swaps."""
         return [item.orbit.swaps for item in items if isinstance(item.orbit, OrderList)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnTrees:
-    """A tree of what was drawn for each prompt; answers are given through pointers."""
+    """A tree of drawn orders for each prompt, for the pointer interface."""
 
     trees: tuple[PrefixTree, ...]
-    #: Free orders of the behaviour policy.
+    #: Orders drawn from the behaviour policy, without a mask.
     samples: list[list[Order]]
-    #: Legal orders of the orbit and of the credit, drawn by the policy; None where all legal prefixes are in the trees.
+    #: Drawn legal orders of the orbit and of the shuffled set; None if the trees hold all legal prefixes.
     orbit_paths: list[list[Order]] | None
     credit_paths: list[list[Order]] | None
     swaps: list[list[Swap]]
-    #: Legal orders of the orbit, all equally likely, for a method that trains on them; None if all are scored.
+    #: Uniformly drawn legal orders of the orbit, for a method that trains on them; None if all are scored.
     uniform_paths: list[list[Order]] | None = None
 
     @property
@@ -148,17 +148,17 @@ class DrawnTrees:
 
     @property
     def num_choices(self) -> list[int]:
-        """Of how many choices an order of each prompt consists, without the last one, which is forced."""
+        """The number of choices in an order of each prompt, without the last choice, which is forced."""
         return [tree.num_operations - 1 for tree in self.trees]
 
     @property
     def orders(self) -> Paths:
-        """``[B, G, T]``: where the sampled orders make their choices."""
+        """``[B, G, T]``: the rows and slots of the sampled orders' choices."""
         return paths_in(self.trees, self.samples)
 
     @property
     def uniform(self) -> Paths | None:
-        """``[B, K, T]``: where the uniformly drawn orders make their choices."""
+        """``[B, K, T]``: the rows and slots of the uniformly drawn orders' choices."""
         return None if self.uniform_paths is None else paths_in(self.trees, self.uniform_paths)
 
     def score(
@@ -169,14 +169,14 @@ class DrawnTrees:
         *,
         backend: Backend,
     ) -> tuple[Tensor, ...]:
-        """Score the trees of the items of these ``numbers``: ``choices [.., R, n]``."""
+        """Score the trees of the items with these ``numbers``: ``choices [.., R, n]``."""
         prompts = [items[number].prompt for number in numbers]
         trees = [self.trees[number] for number in numbers]
         scores = score_prefixes(model, prompts, trees, interface="pointers", backend=backend)
         most_rows = max(tree.num_rows for tree in self.trees)
         most_slots = max(tree.num_operations for tree in self.trees)
         rows, slots = most_rows - scores.used.shape[1], most_slots - scores.used.shape[2]
-        # Slots that none of these prompts has are never chosen; rows that none has are never read.
+        # Padded slots have probability 0; padded rows are never read.
         found = pad(scores.choice_log_probs, (0, slots), value=-torch.inf)
         return (pad(found, (0, 0, 0, rows)),)
 
@@ -187,7 +187,7 @@ class DrawnTrees:
         num_samples: int,
         generator: torch.Generator,
     ) -> tuple[Tensor, Tensor]:
-        """``[B, G]`` twice: the events, which were sampled with the trees, and their rewards."""
+        """Return the events, which were sampled with the trees, and their rewards, ``[B, G]`` each."""
         events = torch.arange(num_samples).expand(len(items), num_samples)
         rewards = torch.tensor(
             [
@@ -198,21 +198,21 @@ class DrawnTrees:
         return events, rewards.to(behaviour.dtype)
 
     def orbit_set(self, items: Sequence[EncodedItem], choices: Tensor, used: Tensor) -> OrderSet:
-        """The certified orbits."""
+        """Return the certified orbits."""
         orders = _partial_orders([item.orbit for item in items])
         return partial_order_set(self.trees, orders, self.orbit_paths, choices, used)
 
     def credit_set(self, items: Sequence[EncodedItem], choices: Tensor, used: Tensor) -> OrderSet:
-        """The sets whose mass is the ratio of a success."""
+        """Return the sets whose mass gives a success its ratio."""
         orders = _partial_orders([item.credit for item in items])
         return partial_order_set(self.trees, orders, self.credit_paths, choices, used)
 
     def swaps_of(self, items: Sequence[EncodedItem]) -> list[Sequence[tuple[Order, Order]]]:
-        """The prefixes on both sides of each prompt's drawn swaps."""
+        """Return the prefixes on both sides of each prompt's drawn swaps."""
         return [[(swap.one, swap.other) for swap in some] for some in self.swaps]
 
 
-#: The prefix tree of each prompt of an update, and what was drawn in it.
+#: The prefix tree of each prompt of an update, and the orders drawn for it.
 BatchTrees: TypeAlias = ListedTrees | DrawnTrees
 
 
@@ -227,11 +227,11 @@ def draw_trees(
     generator: torch.Generator,
     prompts_at_a_time: int | None = None,
 ) -> BatchTrees:
-    """The trees of an update, all orders where these are listed; elsewhere drawn from the current policy.
+    """Return the trees of an update: of all orders if they are listed, else of orders drawn from the current policy.
 
-    ``prompts_at_a_time`` bounds how many are scored at once; what is drawn does not depend on it. Raises
-    :class:`RunError` for answers in tokens where orders are not listed, and :class:`vcrt.errors.TooLargeError` where
-    orders should be drawn uniformly that are too many to be counted.
+    At most ``prompts_at_a_time`` prompts are scored at once; the draws do not depend on this number. Raises
+    :class:`RunError` for answers in tokens if orders are not listed, and :class:`vcrt.errors.TooLargeError` if orders
+    must be drawn uniformly but are too many to count.
     """
     lengths = [item.prompt.num_operations for item in items]
     if all(item.listed for item in items):
@@ -253,7 +253,7 @@ def draw_trees(
     exact_orbit = fits(orbits, config.max_legal_prefixes)
     exact_credit = fits(credits, config.max_legal_prefixes)
     draws = [Draw(count=num_samples, scheme="independent")]
-    # Certified swaps lie along legal orders, so some are drawn even where masses are exact.
+    # Certified swaps lie along legal orders, so some orders are drawn even if masses are exact.
     draws.append(Draw(count=config.num_paths, scheme=config.scheme, within=orbits))
     if credits and not exact_credit:
         draws.append(Draw(count=config.num_paths, scheme=config.scheme, within=credits))
@@ -303,7 +303,7 @@ def next_choices_of(
     backend: Backend,
     at_a_time: int | None = None,
 ) -> NextChoices:
-    """The policy's next choices after given prefixes, as :mod:`vcrt_train.policy.order_sampling` asks for them."""
+    """Return the function for :mod:`vcrt_train.policy.order_sampling` that scores the policy's next choices."""
     size = at_a_time or len(prompts)
 
     @torch.no_grad()
@@ -338,10 +338,10 @@ def freeze(
     num_samples: int,
     generator: torch.Generator,
 ) -> FrozenBatch:
-    """Sample from the behaviour policy, whose scores these are, judge the samples, and fix each term's orders.
+    """Sample from the behaviour policy, which gave these scores, reward the samples, and fix each term's orders.
 
-    Samples of listed orders are drawn here, of others with the trees. A sample's reward is whether it is in the
-    certified orbit. Raises ``ValueError`` if the items were encoded for another method.
+    Samples of listed orders are drawn here; other samples were drawn with the trees. A sample's reward is 1 if it is in
+    the certified orbit, else 0. Raises ``ValueError`` if the items were encoded for another method.
     """
     device, used = choices.device, batch.used.to(choices.device)
     orders = _on(batch.orders, device)
@@ -388,9 +388,9 @@ def partial_order_set(
     choices: Tensor,
     used: Tensor,
 ) -> LegalPrefixes | MaskedPaths:
-    """How the mass of each prompt's linear extensions is read: from ``paths`` that the policy behind ``choices`` drew.
+    """Return the sets of each prompt's linear extensions, on ``paths`` that the policy behind ``choices`` drew.
 
-    Without paths, from all legal prefixes, which the trees must then hold.
+    Without paths, the sets use all legal prefixes, which the trees must then hold.
     """
     device = choices.device
     legal = legal_moves(trees, orders).to(device)
@@ -405,7 +405,7 @@ def partial_order_set(
 
 
 def sample_events(log_probs: Tensor, num_samples: int, generator: torch.Generator) -> Tensor:
-    """Independent draws ``[B, G]`` from the distributions ``log_probs [B, E]``, on the CPU in float64.
+    """Draw independent events ``[B, G]`` from the distributions ``log_probs [B, E]``, on the CPU in float64.
 
     Each draw inverts the cumulative distribution at one uniform number, so events of probability 0 are never drawn.
     """
@@ -423,21 +423,21 @@ def _partial_orders(orders: Sequence[OrderList | PartialOrder | None]) -> list[P
 
 
 def _members(orders: Sequence[OrderList | PartialOrder | None]) -> Tensor:
-    """``[B, M]`` bool: which orders are in each listed set."""
+    """Return ``[B, M]`` bool: whether each order is in each listed set."""
     return torch.stack([order.members for order in orders if isinstance(order, OrderList)])
 
 
 def _some_swaps(
     order: PartialOrder, paths: Sequence[Order], count: int, generator: torch.Generator
 ) -> list[Swap]:
-    """Up to ``count`` of the different certified swaps along legal orders, all equally likely."""
+    """Return up to ``count`` different certified swaps along legal orders, all equally likely."""
     found = list(dict.fromkeys(swap for path in paths for swap in swaps_along(order, path)))
     chosen = torch.randperm(len(found), generator=generator)[:count].tolist()
     return [found[number] for number in chosen]
 
 
 def _histories(batch: BatchTrees, items: Sequence[EncodedItem]) -> Tensor:
-    """``[H, 3]``: (prompt, row after ab, row after ba) of each swap."""
+    """Return ``[H, 3]``: (prompt, row after ab, row after ba) of each swap."""
     rows = [
         [number, tree.row_of[one], tree.row_of[other]]
         for number, (tree, some) in enumerate(zip(batch.trees, batch.swaps_of(items), strict=True))

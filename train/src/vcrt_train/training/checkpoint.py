@@ -1,8 +1,8 @@
-"""Checkpoints: everything that a resumed run needs to go on bit for bit, in one directory of safetensors and JSON.
+"""Write and read checkpoints, from which a run resumes bit for bit: directories of safetensors and JSON.
 
-A checkpoint is written beside its place, flushed to disk and then renamed, so that a directory of its name is always
-whole. Nothing is pickled. Not covered: frozen parameters (they belong to the backbone, which is locked by its own
-hash), and where checkpoints stand and when they are written.
+A checkpoint is written beside its place, flushed to disk and then renamed, so a directory of its name is always
+complete. Nothing is pickled. This module does not store frozen parameters (they belong to the backbone, which its own
+hash locks), and does not decide where and when checkpoints are written.
 
 Files: ``weights.safetensors`` (trainable parameters by name), ``trainer.safetensors`` (AdamW moments and step counters
 as ``parameter/field``, and the generator's state), ``metrics.json``, and ``checkpoint.json``, which holds the rest and
@@ -40,12 +40,12 @@ WEIGHTS, TRAINER, METRICS, HEAD = (
     "checkpoint.json",
 )
 FILES = (WEIGHTS, TRAINER, METRICS)
-#: The largest that are read, in bytes: the head names a dual for each constraint, the metrics a line for each update;
-#: tensors are as large as the model.
+#: The largest files that are read, in bytes: the head has a dual for each constraint, and the metrics a line for each
+#: update; tensors are as large as the model.
 _MAX_BYTES = {HEAD: 2**20, METRICS: 256 * 2**20}
 _MAX_TENSORS = 2**46
 GENERATOR = "generator"
-#: The optimiser settings that a resumed run must share with the run that it goes on from.
+#: The optimiser settings that a resumed run must share with its checkpoint.
 HYPERPARAMETERS = ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize")
 
 
@@ -70,9 +70,8 @@ def save_checkpoint(
 ) -> str:
     """Write ``state`` and the metrics so far to a new directory; return the checkpoint's digest.
 
-    ``identity`` names the run that the checkpoint belongs to; it is demanded again when the checkpoint is loaded.
-    All processes of ``group`` call this together; the first one writes. What is written does not say how many there
-    were, nor whether the model lay in shards.
+    ``identity`` names the run of the checkpoint; :func:`load_checkpoint` requires the same name. All processes of
+    ``group`` call this together; the first one writes. The files do not depend on the number of processes or on shards.
 
     The digest is the SHA-256 of ``checkpoint.json`` and so covers every file; equal states and metrics have equal
     digests. Raises :class:`RunError` if the directory exists.
@@ -110,11 +109,10 @@ def load_checkpoint(
     identity: str = "",
     expected_digest: str | None = None,
 ) -> list[dict[str, Json]]:
-    """Put a checkpoint into ``state``, made by ``new_state`` on the same backbone; return its metrics.
+    """Load a checkpoint into ``state``, which ``new_state`` made on the same backbone; return its metrics.
 
-    Everything is read and checked before ``state`` is touched. Raises :class:`RunError` if a file is missing or
-    altered, if the digest is not the expected one, or if the checkpoint belongs to another run, model or optimiser
-    setting.
+    All files are read and checked before ``state`` changes. Raises :class:`RunError` if a file is missing or altered,
+    if the digest is not the expected one, or if the checkpoint belongs to another run, model or optimiser setting.
     """
     head, files = _read_checked(directory, identity, expected_digest, FILES)
     weights, trainer = (
@@ -140,10 +138,10 @@ def load_weights(
     identity: str = "",
     expected_digest: str | None = None,
 ) -> None:
-    """Put a checkpoint's weights alone into ``model``, for use rather than for training.
+    """Load only a checkpoint's weights into ``model``, for use instead of training.
 
-    Reads and checks ``checkpoint.json`` and the weights; the other files, moments twice as large as the weights among
-    them, may be altered or gone. Raises as :func:`load_checkpoint`, before ``model`` is touched.
+    Read and check ``checkpoint.json`` and the weights. The other files, among them moments twice as large as the
+    weights, may be altered or missing. Raises as :func:`load_checkpoint`, before ``model`` changes.
     """
     _, files = _read_checked(directory, identity, expected_digest, (WEIGHTS,))
     weights = _parse_tensors(directory / WEIGHTS, files[WEIGHTS])
@@ -154,7 +152,7 @@ def load_weights(
 def read_metrics(
     directory: Path, *, identity: str = "", expected_digest: str | None = None
 ) -> list[dict[str, Json]]:
-    """The metrics in a checkpoint, every file of which is checked; raises as :func:`load_checkpoint`."""
+    """Return the metrics in a checkpoint, after a check of every file; raises as :func:`load_checkpoint`."""
     _, files = _read_checked(directory, identity, expected_digest, FILES)
     return _parse_metrics(directory / METRICS, files[METRICS])
 
@@ -162,7 +160,7 @@ def read_metrics(
 def _read_checked(
     directory: Path, identity: str, expected_digest: str | None, names: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The head, and the files ``names``, which are what the head says they are."""
+    """Return the head, and the files ``names``, checked against the digests in the head."""
     head_bytes = _read(directory / HEAD)
     if expected_digest is not None:
         _require_digest(directory / HEAD, head_bytes, expected_digest)
@@ -203,7 +201,7 @@ def _trainer_tensors(state: TrainerState) -> dict[str, Tensor]:
 
 
 def _load_optimizer(state: TrainerState, tensors: Mapping[str, Tensor]) -> None:
-    """Give AdamW its moments back; its own loader moves them to the parameters' devices."""
+    """Restore AdamW's moments; its own loader moves them to the parameters' devices."""
     parameters = trainable_parameters(state.model)
     names = {parameter: name for name, parameter in parameters.items()}
     fields: dict[str, dict[str, Tensor]] = {}
@@ -222,7 +220,7 @@ def _load_optimizer(state: TrainerState, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _hyperparameters(optimizer: torch.optim.AdamW) -> list[dict[str, Json]]:
-    """What the optimiser was made with, for each group; the schedule changes the groups' own learning rates."""
+    """Return the optimiser's initial settings for each group; the schedule changes the groups' own learning rates."""
     made_with = {key: _plain(optimizer.defaults[key]) for key in HYPERPARAMETERS}
     return [made_with for _ in optimizer.param_groups]
 
@@ -264,7 +262,7 @@ def _parse_head(path: Path, data: bytes) -> dict[str, Any]:
 def _parse_tensors(path: Path, data: bytes) -> dict[str, Tensor]:
     try:
         return load_tensors(data)
-    # The library's own error is of its own class for most faults, and Python's for a type that torch does not have.
+    # safetensors raises its own class for most faults, and a class of Python for a type that torch does not have.
     except (
         SafetensorError,
         ValueError,
@@ -279,7 +277,7 @@ def _parse_tensors(path: Path, data: bytes) -> dict[str, Tensor]:
 
 def _parse_metrics(path: Path, data: bytes) -> list[dict[str, Json]]:
     try:
-        # Not by the strict reader: a metric that is not finite is written as it is.
+        # The strict reader is not used here, because metrics may not be finite.
         metrics: list[dict[str, Json]] = json.loads(data)
         if not isinstance(metrics, list) or not all(isinstance(line, dict) for line in metrics):
             raise ValueError("no list of objects")
@@ -291,7 +289,7 @@ def _parse_metrics(path: Path, data: bytes) -> list[dict[str, Json]]:
 def _require_trainer_of(
     state: TrainerState, trainer: Mapping[str, Tensor], directory: Path
 ) -> None:
-    """The generator's state and, for parameters of this model, AdamW's fields: none, or all of them."""
+    """Raise unless the tensors are the generator's state and, for each parameter, all fields of AdamW or none."""
     parameters = trainable_parameters(state.model)
     expected = {GENERATOR: state.generator.get_state()}
     for name in {key.rpartition("/")[0] for key in trainer} & set(parameters):

@@ -1,7 +1,7 @@
-"""Encode records for training: prompts with the orders that are legal, of any number of operations.
+"""Encode records for training: prompts with their legal orders, of any number of operations.
 
-Up to ``vcrt.orders.MAX_ENUMERATED`` operations an item lists its legal orders; beyond, it holds the certified partial
-order, and what is legal follows from that.
+An item of up to ``vcrt.limits.MAX_ENUMERATED`` operations lists its legal orders; a longer one holds the certified
+partial order, which determines them.
 """
 
 from __future__ import annotations
@@ -30,40 +30,40 @@ Records: TypeAlias = Sequence[SupervisedRecord | PosetRecord]
 class OrderList:
     """A set of orders of a few operations, and the certified swaps along them."""
 
-    #: ``[M]`` bool: which columns of :func:`vcrt.orders.all_orders` are in it.
+    #: ``[M]`` bool: which columns of :func:`vcrt.orders.all_orders` are in the set.
     members: Tensor
     swaps: tuple[SwapHistory, ...] = ()
 
     def allows(self, order: Order) -> bool:
-        """Whether a whole order of slots is in the set."""
+        """Return whether a whole order of slots is in the set."""
         return bool(self.members[order_columns(len(order))[order]])
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedItem:
-    """One record as training sees it, on the CPU."""
+    """One record, encoded for training, on the CPU."""
 
     record_id: str
     prompt: Prompt
-    #: The certified orbit; gives the reward, the margin and the retained mass.
+    #: The certified orbit, which determines the reward, the margin and the retained mass.
     orbit: OrderList | PartialOrder
-    #: The set whose mass is the ratio of a success, of the orbit's kind; None for the sampled order alone.
+    #: The set whose mass gives a success its ratio, of the orbit's kind; None if the sampled order alone gives it.
     credit: OrderList | PartialOrder | None
 
     @property
     def listed(self) -> OrderList | None:
-        """The orbit if its orders are listed."""
+        """The orbit if its orders are listed, else None."""
         return self.orbit if isinstance(self.orbit, OrderList) else None
 
     def is_legal(self, order: Order) -> bool:
-        """Whether an order of slots is in the certified orbit."""
+        """Return whether an order of slots is in the certified orbit."""
         return self.orbit.allows(order)
 
 
 def encode_items(
     records: Records, method: Method, *, seed: int, encode: PromptEncoder
 ) -> list[EncodedItem]:
-    """Each record as ``method`` sees it; draws come from ``generator(seed, purpose, record_id)``.
+    """Encode each record for ``method``; draws come from ``generator(seed, purpose, record_id)``.
 
     Raises :class:`RunError` if some records list their orders and others do not.
     """
@@ -97,10 +97,10 @@ def _encode_item(
 def _credit(
     orbit: OrderList | PartialOrder, method: Method, seed: int, record_id: str
 ) -> OrderList | PartialOrder | None:
-    """The orbit, or for a shuffled orbit a set of its size drawn once: of a partial order, one with its slots renamed.
+    """Return the orbit or, for a shuffled orbit, another set of its size, drawn once; None for a trajectory ratio.
 
-    A random set of as many orders, which is what few operations have, could not be told from its complement by any
-    estimate; a renamed order has as many linear extensions and relates as many pairs, but not just the same.
+    A partial order gets its slots renamed: it keeps the numbers of linear extensions and of related pairs. A random set
+    of orders, as for few operations, would not do, because no estimate could tell it from its complement.
     """
     if method.ratio == "trajectory":
         return None
@@ -113,6 +113,6 @@ def _credit(
         names = [int(name) for name in draw.permutation(orbit.num_operations)]
         pairs = [(names[a], names[b]) for a, b in orbit.pairs]
         renamed = PartialOrder.of(orbit.num_operations, pairs)
-        # Some renaming changes any order that relates a pair at all.
+        # Some renaming changes every partial order that relates a pair.
         if renamed != orbit or not orbit.pairs:
             return renamed

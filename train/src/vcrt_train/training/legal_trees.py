@@ -1,6 +1,6 @@
-"""Choose which prefixes are scored when orders are too many: drawn paths, or every legal prefix that fits.
+"""Choose which prefixes are scored if orders are too many: drawn paths, or every legal prefix if they fit.
 
-Pure, but for the draws, which come from a generator that the caller holds.
+All functions are pure, except for draws from the caller's generator.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from vcrt_train.policy.prefix_tree import PrefixTree, prefix_tree
 
 
 def fits(orders: Sequence[PartialOrder], max_rows: int) -> bool:
-    """Whether the legal prefixes of each of these partial orders are at most ``max_rows``, so that masses are exact."""
+    """Return whether each of these partial orders has at most ``max_rows`` legal prefixes, so that masses are exact."""
     return all(
         num_legal_prefixes(order, max(order.num_operations - 2, 0), max_rows) is not None
         for order in orders
@@ -33,7 +33,7 @@ def fits(orders: Sequence[PartialOrder], max_rows: int) -> bool:
 
 
 def legal_leaves(order: PartialOrder) -> list[Order]:
-    """The legal prefixes that leave one choice."""
+    """Return the legal prefixes that leave one choice."""
     depth = max(order.num_operations - 2, 0)
     return [prefix for prefix in legal_prefixes(order, depth) if len(prefix) == depth]
 
@@ -41,7 +41,7 @@ def legal_leaves(order: PartialOrder) -> list[Order]:
 def uniform_orders(
     order: PartialOrder, count: int, scheme: Scheme, generator: torch.Generator
 ) -> list[Order]:
-    """``count`` linear extensions, each as likely as any other; ``systematic`` ones are spread over all ranks.
+    """Draw ``count`` linear extensions, all equally likely; ``systematic`` ones are spread evenly over all ranks.
 
     Raises :class:`vcrt.errors.TooLargeError` beyond ``vcrt.limits.MAX_COUNTED`` operations.
     """
@@ -61,7 +61,7 @@ def uniform_orders(
 
 
 class LinearExtensions:
-    """All orders that keep every pair, by rank and without listing them; at most ``MAX_COUNTED`` operations.
+    """All orders that keep every pair, by rank and without a list of them; for at most ``MAX_COUNTED`` operations.
 
     >>> [LinearExtensions(PartialOrder.of(3, [(0, 1)]))[rank] for rank in range(3)]
     [(2, 0, 1), (0, 2, 1), (0, 1, 2)]
@@ -76,7 +76,7 @@ class LinearExtensions:
         return int(self._levels[-1][1][0])
 
     def __getitem__(self, rank: int) -> Order:
-        """The order of a rank from 0 on; ranks go by the last operation, then the one before it, and so on."""
+        """Return the order of a rank from 0 on; orders are sorted by last operation, then by the one before, etc."""
         if not 0 <= rank < len(self):
             raise IndexError(rank)
         left, backwards = self._everything, list[int]()
@@ -94,7 +94,7 @@ class LinearExtensions:
 
 
 def _levels(order: PartialOrder) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.int64]]]:
-    """For each size from 1 to n, the down-sets of that size and how many legal prefixes end in each."""
+    """Yield, for each size from 1 to n, the down-sets of that size and the number of legal prefixes with each set."""
     sets, counts = np.zeros(1, np.uint64), np.ones(1, np.int64)
     for _ in range(order.num_operations):
         grown, ways = [], []
@@ -110,10 +110,10 @@ def _levels(order: PartialOrder) -> Iterator[tuple[NDArray[np.uint64], NDArray[n
 
 
 def tree_of(num_operations: int, prefixes: Iterable[Order], longest: int) -> PrefixTree:
-    """A tree of prefixes that leave a choice; ``longest`` is the largest number of operations beside it in a batch.
+    """Return a tree of prefixes that leave a choice; ``longest`` is the largest number of operations in the batch.
 
-    A shorter record gets one row at which a single operation is left: where its paths wait, as the choice there is
-    forced and adds nothing to any sum.
+    A shorter record gets one row with a single operation left, at which its paths wait: the choice there is forced and
+    adds nothing to any sum.
     """
     known = {(), *prefixes}
     if num_operations < longest:
@@ -124,9 +124,9 @@ def tree_of(num_operations: int, prefixes: Iterable[Order], longest: int) -> Pre
 
 
 def paths_in(trees: Sequence[PrefixTree], orders: Sequence[Sequence[Order]]) -> Paths:
-    """Where each prompt's orders, equally many, make their choices in its tree.
+    """Return the rows and slots of the choices of each prompt's orders in its tree; all prompts have equally many.
 
-    Those of shorter records go on at the row where one operation is left (:func:`tree_of`).
+    Paths of shorter records continue at the row with one operation left (:func:`tree_of`).
     """
     length = max(tree.num_operations for tree in trees) - 1
     found = [
@@ -152,7 +152,7 @@ def _longer(
 
 
 def used_in(trees: Sequence[PrefixTree]) -> Tensor:
-    """``[B, R, n]`` bool: the slots that each row has used, those included that a shorter record does not have."""
+    """Return ``[B, R, n]`` bool: the slots that each row has used, and those that a shorter record does not have."""
     most = max(tree.num_operations for tree in trees)
     return stacked(
         [
@@ -163,14 +163,14 @@ def used_in(trees: Sequence[PrefixTree]) -> Tensor:
 
 
 def legal_moves(trees: Sequence[PrefixTree], orders: Sequence[PartialOrder]) -> Tensor:
-    """``[B, R, n]`` bool: the moves after each row that keep each prompt's partial order."""
+    """Return ``[B, R, n]`` bool: the moves after each row that keep each prompt's partial order."""
     return stacked(
         [moves_after(o, torch.tensor(t.used)) for t, o in zip(trees, orders, strict=True)]
     )
 
 
 def moves_after(order: PartialOrder, used: Tensor) -> Tensor:
-    """``[..., n] -> [..., n]`` bool: the operations that may come next after each set of ``used`` ones."""
+    """Return the operations that may come next after each set of ``used`` ones, ``[..., n] -> [..., n]`` bool."""
     waits = torch.zeros(order.num_operations, order.num_operations, dtype=torch.bool)
     for first, second in order.pairs:
         waits[second, first] = True
@@ -178,7 +178,7 @@ def moves_after(order: PartialOrder, used: Tensor) -> Tensor:
 
 
 def legal_rows(trees: Sequence[PrefixTree], orders: Sequence[PartialOrder]) -> LegalRows:
-    """The legal prefixes of each tree, which must hold all of them."""
+    """Return the legal prefixes of each tree, which must hold all of them."""
     parts = [_legal_rows(tree, order) for tree, order in zip(trees, orders, strict=True)]
     names = ("legal", "last", "chain", "parent", "slot")
     return LegalRows(**{name: stacked([part[name] for part in parts]) for name in names})
@@ -200,7 +200,7 @@ def _legal_rows(tree: PrefixTree, order: PartialOrder) -> dict[str, Tensor]:
 
 
 def stacked(parts: Sequence[Tensor]) -> Tensor:
-    """``[B, R, ...]``: tensors of different numbers of rows, or of what is in one, filled up with zeros."""
+    """Return ``[B, R, ...]``: tensors of different sizes, padded with zeros to the largest size and stacked."""
     sizes = [max(part.shape[dim] for part in parts) for dim in range(parts[0].ndim)]
     return torch.stack(
         [
@@ -219,9 +219,9 @@ def stacked(parts: Sequence[Tensor]) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """Two legal prefixes that differ in the order of their last two slots, after which a choice is left.
+    """Two legal prefixes that differ in the order of their last two slots and leave a choice.
 
-    The lesser one stands first: a swap and its reverse are one.
+    The lesser prefix comes first, so a swap and its reverse are equal.
     """
 
     one: Order
@@ -229,12 +229,12 @@ class Swap:
 
     @classmethod
     def of(cls, one: Order, other: Order) -> Swap:
-        """The swap of these two, in either order."""
+        """Return the swap of two prefixes, given in either order."""
         return cls(min(one, other), max(one, other))
 
 
 def swaps_along(order: PartialOrder, path: Order) -> list[Swap]:
-    """The certified swaps of neighbours along a legal order."""
+    """Return the certified swaps of neighbours along a legal order."""
     found = []
     for end in range(2, order.num_operations - 1):
         a, b = path[end - 2], path[end - 1]

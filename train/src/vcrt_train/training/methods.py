@@ -1,7 +1,7 @@
-"""List the methods as a table: what each one changes, and nothing else.
+"""List the methods as a table of what each one changes.
 
-Everything that is not a field of :class:`Method` (records, backbone, prompts drawn, optimiser, sampling) is shared by
-all methods. A new method is a new row of ``_ROWS``.
+Everything that is not a field of :class:`Method` (records, backbone, prompts drawn, optimiser, sampling) is the same
+for all methods. A new method is a new row of ``_ROWS``.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from vcrt.records.policy_view import Serialisation
 from vcrt_train.config import Interface
 from vcrt_train.objective.terms import TERMS, constrained, settings_of
 
-#: ``trajectory``: the ratio of the sampled order; ``orbit``: of its certified orbit; ``shuffled_orbit``: of a random
-#: set of the orbit's size, drawn once for each record.
+#: ``trajectory``: the ratio of the sampled order; ``orbit``: that of its certified orbit; ``shuffled_orbit``: that of a
+#: random set of the orbit's size, drawn once for each record.
 Ratio: TypeAlias = Literal["trajectory", "orbit", "shuffled_orbit"]
-#: ``native``: the certified orbit against the other orders; ``shuffled``: the random set against the others.
+#: ``native``: between the certified orbit and the other orders; ``shuffled``: between the random set and the others.
 Margin: TypeAlias = Literal["native", "shuffled"]
 
 
@@ -37,13 +37,13 @@ class Method:
     serialisation: Serialisation = "sorted"
     #: The terms of the objective, names of :data:`vcrt_train.objective.terms.TERMS`.
     terms: tuple[str, ...] = ("policy_loss",)
-    #: Whose probability the policy ratio of a successful sample is.
+    #: The orders whose probability gives a successful sample its policy ratio.
     ratio: Ratio = "trajectory"
-    #: Between which sets the anti-diamond loss demands a margin, for a method that has it.
+    #: The sets between which the anti-diamond loss requires a margin, if the method has this loss.
     margin: Margin = "native"
 
     def __post_init__(self) -> None:
-        # From a plan it comes as a list.
+        # A plan gives a list.
         object.__setattr__(self, "terms", tuple(self.terms))
         unknown = [name for name in self.terms if name not in TERMS]
         if unknown:
@@ -55,17 +55,17 @@ class Method:
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """The names of the settings of a search that are of consequence for this method."""
+        """The names of a search's settings that affect this method."""
         found = settings_of(self.terms)
         of_objective = (f"objective.{name}" for name in ("alpha", "margin", "mu") if name in found)
         return ("optimiser.learning_rate", *of_objective)
 
     def without(self, *names: str) -> tuple[str, ...]:
-        """Its terms but for these."""
+        """Return the terms except these."""
         return tuple(name for name in self.terms if name not in names)
 
     def definition(self) -> dict[str, Json]:
-        """The row in the form in which plans and searches hold it: ``Method(**row)`` is the method."""
+        """Return the row in the form of plans and searches: ``Method(**row)`` is the method."""
         return {**asdict(self), "terms": list(self.terms)}
 
 
@@ -149,7 +149,7 @@ METHODS: Mapping[str, Method] = MappingProxyType({row.name: row for row in _ROWS
 
 
 def method(name: str) -> Method:
-    """The method of that name; raises :class:`vcrt.errors.UnknownNameError`."""
+    """Return the method of that name; raises :class:`vcrt.errors.UnknownNameError`."""
     try:
         return METHODS[name]
     except KeyError:

@@ -1,4 +1,4 @@
-"""Read the orbit log-mass of items: exact where orders are listed or all legal prefixes fit, estimated elsewhere."""
+"""Compute the orbit log-mass of items: exact if orders are listed or all legal prefixes fit, otherwise estimated."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from vcrt_train.training.batch_trees import next_choices_of, partial_order_set
 from vcrt_train.training.items import EncodedItem
 from vcrt_train.training.legal_trees import fits, legal_leaves, tree_of
 
-#: Masked paths of an estimate that is made once and then compared with in every update.
+#: The number of masked paths of an estimate that is made once and that every update compares with.
 NUM_PATHS = 64
-#: Cells of the masks of all trees that are scored at once.
+#: The most cells in the masks of all trees that are scored at once.
 _MASK_CELLS = 2**26
 
 
@@ -36,20 +36,20 @@ def orbit_log_masses(
     backend: Backend = "auto",
     batch_size: int = 64,
 ) -> Tensor:
-    """Orbit log-mass ``[len(items)]`` of each item under ``model``, on the CPU.
+    """Return the orbit log-mass ``[len(items)]`` of each item under ``model``, on the CPU.
 
-    Called with the model before its first update, this is the frozen backbone's mass that
-    :func:`vcrt_train.training.update.update` asks for, and no second copy of the model is needed. The last bits of a
-    float depend on how prompts are padded together: to get the same bits again, pass the same list again. Estimates,
-    for which ``config`` and ``seed`` are, have ``NUM_PATHS`` paths, drawn from the seed and the record's name: other
-    items beside it or another ``batch_size`` change no more than the last bits.
+    With the model before its first update, this is the frozen backbone's mass for
+    :func:`vcrt_train.training.update.update`, without a second copy of the model. The last bits of a float depend on
+    how prompts are padded together; the same list gives the same bits. Estimates use ``config`` and ``seed`` and have
+    ``NUM_PATHS`` paths, drawn from the seed and the record's name, so other items in the list or another ``batch_size``
+    change only the last bits.
     """
     model.eval()
     config = config or EstimatorConfig()
     found = torch.zeros(len(items))
     kinds: dict[str, list[int]] = {"listed": [], "exact": [], "estimated": []}
     for place, item in enumerate(items):
-        # Whatever else is in the list, what fits is exact.
+        # An item that fits is exact, whatever else is in the list.
         kind = "listed"
         if isinstance(item.orbit, PartialOrder):
             kind = "exact" if fits([item.orbit], config.max_legal_prefixes) else "estimated"
@@ -91,7 +91,7 @@ def _listed(
 
 
 def _prompts_that_fit(items: Sequence[EncodedItem]) -> int:
-    """How many prompts' trees of paths are scored at once: the mask of a tree grows with the square of its rows."""
+    """Return how many prompts are scored at once: the mask of a tree of paths grows with the square of its rows."""
     rows = NUM_PATHS * max(item.prompt.num_operations for item in items)
     return max(1, _MASK_CELLS // rows**2)
 
@@ -106,7 +106,7 @@ def read_masses(
     backend: Backend,
     generator: torch.Generator | Sequence[torch.Generator],
 ) -> Masses:
-    """The masses ``[B]`` of each prompt's linear extensions: exact if all legal prefixes fit, else an estimate."""
+    """Return the masses ``[B]`` of each prompt's linear extensions: exact if all legal prefixes fit, else estimated."""
     lengths = [prompt.num_operations for prompt in prompts]
     paths: list[list[Order]] | None = None
     if fits(orders, config.max_legal_prefixes):

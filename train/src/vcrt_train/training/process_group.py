@@ -1,9 +1,9 @@
 """Join the processes that share every update.
 
-Every process of a group holds the same model, state and batch; it scores its share of the prompts, and all learn what
-the others found. Processes of a launcher find each other through accelerate, so that `accelerate launch` and `torchrun`
-start them alike. Replicas add their gradients themselves after the last part, in one piece: with adapters that is
-little, and no wrapper stands between the model and its scoring. Not covered: several processes for a single prompt.
+Every process of a group holds the same model, state and batch; it scores its share of the prompts and receives the
+scores of the others. Processes of a launcher find each other through accelerate, so `accelerate launch` and `torchrun`
+both work. Replicas sum their gradients themselves after the last part, in one tensor: with adapters it is small, and no
+wrapper comes between the model and its scoring. This module does not share a single prompt among processes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vcrt_train.policy.causal_model import CausalModel, unwrapped
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-#: The variables by which `accelerate launch --use_fsdp --fsdp_version 2` asks for shards.
+#: The variables with which `accelerate launch --use_fsdp --fsdp_version 2` asks for shards.
 SHARDED = {
     "ACCELERATE_USE_FSDP": "true",
     "FSDP_VERSION": "2",
@@ -31,26 +31,26 @@ SHARDED = {
 
 
 def is_launched() -> bool:
-    """Whether a launcher started this process as one of several."""
+    """Return whether a launcher started this process as one of several."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 class ProcessGroup:
-    """The processes that share an update: this one alone. All of a group's processes call each method together."""
+    """The processes that share an update: this one alone. All processes of a group call each method together."""
 
-    #: The place of this process in the group, from 0, and how many there are.
+    #: The number of this process in the group, from 0, and the number of processes.
     rank, size = 0, 1
-    #: Whether the processes hold one model in shards, not each a whole one.
+    #: Whether the processes hold one model in shards, instead of a whole model each.
     is_sharded = False
-    #: What a share's gradient is multiplied by before :meth:`add_gradients`, so that the sum comes out right.
+    #: The factor of a share's gradient before :meth:`add_gradients`, which makes the sum right.
     gradient_factor = 1.0
 
     def gather(self, tensor: Tensor) -> Tensor:
-        """``[size * rows, ...]``: every process's ``tensor [rows, ...]`` in the order of ranks, without gradient."""
+        """Return ``[size * rows, ...]``: every process's ``tensor [rows, ...]``, by rank and without gradient."""
         return tensor.detach()
 
     def agree(self, flag: bool, model: CausalModel) -> bool:
-        """The first process's ``flag``, for all; ``model`` says on which device to talk."""
+        """Return the first process's ``flag`` to all processes; they communicate on the device of ``model``."""
         del model
         return flag
 
@@ -58,7 +58,7 @@ class ProcessGroup:
         """Replace each parameter's gradient by its sum over the processes."""
 
     def place(self, model: CausalModel) -> CausalModel:
-        """The model where this process trains it, before its optimiser is made."""
+        """Return the model where this process trains it, before its optimiser is made."""
         return model
 
     def wait(self) -> None:
@@ -75,23 +75,23 @@ class LaunchedGroup(ProcessGroup):
         self._accelerator = accelerator
         self.rank, self.size = accelerator.process_index, accelerator.num_processes
         self.is_sharded = str(accelerator.distributed_type).endswith("FSDP")
-        # FSDP2 takes the mean over processes where the sum is wanted.
+        # FSDP2 takes the mean over processes, but the sum is needed.
         self.gradient_factor = float(self.size) if self.is_sharded else 1.0
 
     def gather(self, tensor: Tensor) -> Tensor:
-        """``[size * rows, ...]``, from every process."""
+        """Return ``[size * rows, ...]``, from every process."""
         mine = tensor.detach().contiguous()
         found = [torch.empty_like(mine) for _ in range(self.size)]
         torch.distributed.all_gather(found, mine)
         return torch.cat(found)
 
     def agree(self, flag: bool, model: CausalModel) -> bool:
-        """The first process's ``flag``."""
+        """Return the first process's ``flag``."""
         mine = torch.tensor([flag], dtype=torch.int32, device=unwrapped(model).device)
         return bool(self.gather(mine)[0])
 
     def add_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
-        """Sum each parameter's gradient; of a model in shards they are summed already."""
+        """Sum each parameter's gradient over the processes; for a model in shards, FSDP2 has already done so."""
         if self.is_sharded:
             return
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
@@ -102,7 +102,7 @@ class LaunchedGroup(ProcessGroup):
             parameter.grad = part.view_as(parameter)
 
     def place(self, model: CausalModel) -> CausalModel:
-        """The model on this process's device, in shards if that is how the processes were launched."""
+        """Return the model on this process's device, in shards if the processes were launched for that."""
         if not self.is_sharded:
             return model.to(self._accelerator.device)
         from accelerate.utils.fsdp_utils import fsdp2_prepare_model
@@ -115,10 +115,10 @@ class LaunchedGroup(ProcessGroup):
 
 
 def launched_group() -> ProcessGroup:
-    """The group that a launcher made this process a part of; :data:`ALONE` without one.
+    """Return the group of this process's launcher; :data:`ALONE` without a launcher.
 
-    A process of `torchrun` or `accelerate launch` ends soon after its launcher from then on. Raises
-    :class:`UnavailableError` for more processes on this machine than it has GPUs, if it has any.
+    From then on, a process of `torchrun` or `accelerate launch` ends soon after its launcher. Raises
+    :class:`UnavailableError` if there are GPUs, but fewer than this machine has processes of the group.
     """
     if not is_launched():
         return ALONE
@@ -130,7 +130,7 @@ def launched_group() -> ProcessGroup:
             expected=f"at most {gpus}",
             remedy="use fewer processes, or CUDA_VISIBLE_DEVICES= to train on the processor",
         )
-    # Not for each parent: who starts ranks by hand may leave before them.
+    # Other parents do not count: a user who starts ranks by hand may leave before they end.
     if "TORCHELASTIC_RUN_ID" in os.environ:
         end_with(os.getppid())
     from accelerate import Accelerator
@@ -139,7 +139,7 @@ def launched_group() -> ProcessGroup:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """All of a tensor that may lie in shards, without gradient; every process of the group must ask."""
+    """Return the whole of a tensor that may be in shards, without gradient; all processes must call this."""
     from torch.distributed.tensor import DTensor
 
     detached = tensor.detach()
@@ -147,7 +147,7 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def in_shards_of(tensor: Tensor, like: Tensor) -> Tensor:
-    """A whole ``tensor``, laid out as ``like`` is."""
+    """Return a whole ``tensor`` in the layout of ``like``."""
     from torch.distributed.tensor import DTensor, distribute_tensor
 
     if not isinstance(like, DTensor) or tensor.ndim == 0:

@@ -1,8 +1,8 @@
 """Train one run: a method on the source items of one fold with one seed, from the backbone to its last update.
 
-A run is a function of its configuration, the backbone and its items: repeated, or interrupted at any point and
-resumed, it gives the same bits. Its directory holds a checkpoint at every scheduled update, until it is finished one
-more that is at most a minute and an update old, and ``progress.jsonl``, a log for people that is never read back.
+A run is a function of its configuration, the backbone and its items: repeated, or interrupted at any point and resumed,
+it gives the same bits. Its directory holds a checkpoint for every scheduled update and, until the run is finished, one
+more that is at most a minute and an update old. No run depends on ``progress.jsonl``, a log for people.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from vcrt_train.training.update import (
     update,
 )
 
-#: Told of an update's metrics and of how many tokens it scored.
+#: Receives an update's metrics and the number of tokens that it scored.
 OnUpdate: TypeAlias = Callable[[UpdateMetrics, int], None]
 
 
 class Validation(Protocol):
-    """What is measured of a run while it trains; all processes of the run's group call it together."""
+    """Measurements of a run during training; all processes of the run's group call the methods together."""
 
     def begin(self, model: CausalModel) -> None:
         """Measure the frozen backbone, which ``model`` still is."""
@@ -62,20 +62,20 @@ class Validation(Protocol):
     def measure(
         self, model: CausalModel, log: Sequence[Mapping[str, Json]], update: int
     ) -> Mapping[str, float]:
-        """What the log is to say, by name, of the model after ``update``; ``log`` has the updates before."""
+        """Return the values to log, by name, of the model after ``update``; ``log`` has the updates before."""
 
 
-#: Prompts that the frozen backbone scores at a time, unless fewer are asked for.
+#: The number of prompts that the frozen backbone scores at a time, unless fewer are asked for.
 FROZEN_BATCH = 64
-#: Between scheduled checkpoints, the state is kept whenever so many seconds have passed.
+#: Between scheduled checkpoints, the state is saved whenever this many seconds have passed.
 KEPT_EVERY_S = 60.0
-#: Formats whose spacing is wider than a step of the learning rates in use.
+#: Number formats whose spacing is wider than a step at the usual learning rates.
 _NARROW = {"torch.bfloat16", "torch.float16"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FinishedRun:
-    """A run at its last update: its checkpoints with their digests by update, and the metrics of every update."""
+    """A run after its last update: its checkpoints' digests by update, and the metrics of every update."""
 
     directory: Path
     digests: Mapping[int, str]
@@ -88,14 +88,14 @@ class FinishedRun:
 
 
 def num_draws(config: ResolvedConfig) -> int:
-    """How many prompts a run draws, over all its updates."""
+    """Return the number of prompts that a run draws over all its updates."""
     return config.schedule.updates * config.sampling.prompts_per_update
 
 
 def episode_order(num_items: int, num_draws: int, seed: int) -> list[int]:
-    """Which item each draw takes: one random permutation of all items after another.
+    """Return the item of each draw: one random permutation of all items after another.
 
-    It depends on nothing else, so that all methods of a fold and seed see the same episodes in the same order.
+    The order depends on nothing else, so all methods of a fold and seed see the same episodes in the same order.
     """
     if num_items < 1:
         raise RunError("there is no item to train on", expected="at least one item")
@@ -125,16 +125,16 @@ def train_run(
 ) -> FinishedRun:
     """Train one run in ``directory``, from its latest checkpoint on; a finished run is only read.
 
-    ``encode_seed`` draws what the serialisation of a record leaves to chance; ``identity`` names the run in its
-    checkpoints. All processes of ``group`` call this together, and may be others than those that wrote the checkpoint;
-    the last bits of the result depend on how many they are. ``on_update`` is told of each update and how many tokens of
-    prompts and prefixes it scored; ``validation`` is asked every ``schedule.validate_every`` updates and after the
-    last, and its values are a part of those updates' metrics; ``check`` gets the model, adapters attached, before
-    anything is trained, and raises if it cannot be trusted. Raises :class:`RunError` if the latest checkpoint is
-    damaged or another run's.
+    ``encode_seed`` seeds the random choices of a record's serialisation; ``identity`` names the run in its checkpoints.
+    All processes of ``group`` call this together. Their number may differ from that of the processes that wrote the
+    checkpoint; the last bits of the result depend on it. ``on_update`` receives each update and the number of tokens of
+    prompts and prefixes that it scored. ``validation`` is called every ``schedule.validate_every`` updates and after
+    the last, and its values are a part of those updates' metrics. ``check`` gets the model, adapters attached, before
+    any training, and raises if it cannot be trusted. Raises :class:`RunError` if the latest checkpoint is damaged or
+    another run's.
     """
     order = episode_order(len(records), num_draws(config), seed)
-    # Only what is drawn is encoded, in the order of the records, so that its bits do not depend on where a run resumes.
+    # Only drawn records are encoded, in their own order, so that the bits do not depend on where a run resumes.
     drawn = sorted(set(order))
     items = encode_items(
         [records[index] for index in drawn],
@@ -147,14 +147,14 @@ def train_run(
     checkpoint_gradients(backbone.model, config.memory)
     model = _trained_model(config, backbone, seed=seed)
     if group.is_sharded:
-        # Its weights are whole only here.
+        # The weights are whole only before sharding.
         check(model)
-        # Sharded to hold a weight in parts, not whole in three orders.
+        # Shards save memory, so no weight is kept whole in further orders.
         drop_ordered_weights(model)
     model = group.place(model)
     if not group.is_sharded:
         check(model)
-    # Before the first update the model is the frozen backbone: adapters begin as zero.
+    # Before the first update the model is the frozen backbone: adapters start as zero.
     frozen = orbit_log_masses(
         model,
         items,
@@ -199,7 +199,7 @@ def train_run(
 
 @contextmanager
 def _alone(directory: Path, group: ProcessGroup) -> Iterator[None]:
-    """No process of another group is at work in the directory, and what killed ones left there is gone."""
+    """Exclude processes of other groups from the directory, and remove the partial files of killed processes."""
     with ExitStack() as stack:
         if group.rank == 0:
             make_directory(directory)
@@ -210,9 +210,9 @@ def _alone(directory: Path, group: ProcessGroup) -> Iterator[None]:
 
 
 def start(config: ResolvedConfig, backbone: Backbone, *, seed: int) -> TrainerState:
-    """The state before the first update; the backbone's own model is what is trained.
+    """Return the state before the first update; it trains the backbone's own model.
 
-    Raises :class:`RunError` for all parameters of a model in a format too narrow to train, and
+    Raises :class:`RunError` if parameters in a number format too narrow for training would be trained, and
     :class:`vcrt.errors.BackboneError` if there is nothing to adapt.
     """
     return new_state(_trained_model(config, backbone, seed=seed), config, seed=seed)
@@ -243,11 +243,11 @@ def _trained_model(config: ResolvedConfig, backbone: Backbone, *, seed: int) -> 
 
 
 def checkpoint_gradients(model: CausalModel, memory: MemoryConfig) -> None:
-    """Switch gradient checkpointing on where it is asked for; raises :class:`BackboneError` for a model without it."""
+    """Switch gradient checkpointing on if asked for; raises :class:`BackboneError` for a model without it."""
     if not memory.gradient_checkpointing:
         return
     try:
-        # transformers renames it; the older versions that are supported have the older name only.
+        # Newer versions of transformers rename the method; older supported versions have only the old name.
         enable = getattr(model, "activation_checkpointing_enable", None)
         (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
     except ValueError as error:
@@ -260,9 +260,9 @@ def checkpoint_gradients(model: CausalModel, memory: MemoryConfig) -> None:
 
 
 def require_trainable(reference: BackboneReference, config: ResolvedConfig) -> Backbone:
-    """Load a backbone and see that it can be trained like this, before any work is planned on it.
+    """Load a backbone and check that it can be trained with these settings, before any work is planned on it.
 
-    Raises as :func:`load_backbone` and :func:`start`. The backbone's model may have got adapters.
+    Raises as :func:`load_backbone` and :func:`start`. The returned backbone's model may have adapters.
     """
     backbone = load_backbone(reference)
     if not reference.is_embedded:
@@ -312,7 +312,7 @@ def _train(
             on_update(done, config.schedule.epochs_per_update * scored)
             is_scheduled = state.update_index in config.schedule.checkpoints
             is_due = time.monotonic() - kept_at > KEPT_EVERY_S
-            # Of several processes, the first one's clock counts.
+            # If there are several processes, the clock of the first one decides.
             if is_scheduled or group.agree(is_due, state.model):
                 if writes:
                     os.fsync(log.fileno())
@@ -330,12 +330,12 @@ def _is_validated(schedule: ScheduleConfig, update: int) -> bool:
 
 
 def _log_line(metrics: Mapping[str, Json]) -> str:
-    # Sorted as in a checkpoint, so that a resumed run's log is the same.
+    # Keys are sorted as in a checkpoint, so that a resumed run's log is the same.
     return json.dumps(metrics, sort_keys=True) + "\n"
 
 
 def _num_tokens(item: EncodedItem) -> int:
-    """Tokens of an item's prompt and nodes of its tree of prefixes, if that is the same for every update."""
+    """Return the number of tokens of an item's prompt and, if its orders are listed, of nodes of its prefix tree."""
     if item.listed is None:
         return len(item.prompt.token_ids)
     num_operations = item.prompt.num_operations
@@ -344,7 +344,7 @@ def _num_tokens(item: EncodedItem) -> int:
 
 
 def _require_earlier(config: ResolvedConfig, directory: Path, updates: int) -> None:
-    """Raise, before anything is trained on, if a scheduled checkpoint that is past is gone."""
+    """Raise :class:`RunError`, before training continues, if an earlier scheduled checkpoint is missing."""
     for number in config.schedule.checkpoints:
         path = checkpoint_path(directory, number)
         if number <= updates and not path.is_dir():

@@ -1,7 +1,7 @@
-"""Lay out the directory of one training run: where its checkpoints and its log lie.
+"""Lay out the directory of one training run: the places of its checkpoints and its log.
 
-Scheduled checkpoints stay; between them the latest state is kept until the run is finished. Not covered: what a
-checkpoint holds (:mod:`vcrt_train.training.checkpoint`).
+Scheduled checkpoints stay; between them the latest state is kept until the run is finished. This module does not define
+what a checkpoint holds (:mod:`vcrt_train.training.checkpoint`).
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ import shutil
 from pathlib import Path
 
 PROGRESS_LOG = "progress.jsonl"
-#: Scheduled checkpoints, and the one that is kept between them.
+#: The names of scheduled checkpoints, and of the one that is kept between them.
 _CHECKPOINT = re.compile(r"(update|latest)-(\d{6})")
 
 
 def checkpoint_path(directory: Path, update_index: int) -> Path:
-    """Where a run keeps its checkpoint of an update."""
+    """Return the path of a run's scheduled checkpoint after an update."""
     return directory / f"update-{update_index:06d}"
 
 
 def kept_path(directory: Path, update_index: int) -> Path:
-    """Where a run keeps its state between scheduled checkpoints."""
+    """Return the path of a run's state between scheduled checkpoints."""
     return directory / f"latest-{update_index:06d}"
 
 
 def latest_checkpoint(directory: Path) -> Path | None:
-    """The checkpoint of a run with the most updates, scheduled or not, if there is one."""
+    """Return the checkpoint of a run with the most updates, scheduled or not; None if there is none."""
     if not directory.is_dir():
         return None
     found = [path for path in directory.iterdir() if _CHECKPOINT.fullmatch(path.name)]
@@ -34,18 +34,18 @@ def latest_checkpoint(directory: Path) -> Path | None:
 
 
 def updates_kept(checkpoint: Path) -> int:
-    """After how many updates a checkpoint was written."""
+    """Return the number of updates after which a checkpoint was written."""
     return int(checkpoint.name.rpartition("-")[2])
 
 
 def remove_kept(directory: Path, *, but: Path | None = None) -> None:
-    """Remove what was kept between scheduled checkpoints."""
+    """Remove the states kept between scheduled checkpoints, except ``but``."""
     for path in directory.glob("latest-*"):
         if path != but:
             shutil.rmtree(path)
 
 
 def updates_logged(directory: Path) -> int:
-    """How many updates a run's log shows: how far it is, for people to see."""
+    """Return the number of updates in a run's log, to show its progress to people."""
     path = directory / PROGRESS_LOG
     return path.read_bytes().count(b"\n") if path.is_file() else 0

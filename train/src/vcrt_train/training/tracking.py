@@ -1,9 +1,9 @@
-"""Experiment trackers, by the names that accelerate gives them: every metric of every update, and tokens a second.
+"""Send every metric of every update, and tokens per second, to experiment trackers, by accelerate's names for them.
 
-Trackers are for people to look at: nothing is read back from them, and a run's result does not depend on them.
-TensorBoard, trackio and W&B write below the experiment and need no network: W&B is offline unless ``WANDB_MODE`` says
-otherwise, and variables that the user has set (``TRACKIO_DIR``, ``WANDB_DIR``, ...) win. Not covered: where the other
-trackers of accelerate write and whether they need a network, and a run's own log, which is always written.
+Trackers are for people: nothing is read back from them, and a run's result does not depend on them. TensorBoard,
+trackio and W&B write below the experiment and need no network: W&B is offline unless ``WANDB_MODE`` says otherwise, and
+variables that the user has set (``TRACKIO_DIR``, ``WANDB_DIR``, ...) take precedence. This module does not determine
+where other trackers of accelerate write or whether they need a network, and does not write a run's own log.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PROJECT = "vcrt"
 
 
 def require_trackers(names: Sequence[str]) -> None:
-    """Raise unless every name is a tracker's that is installed, before anything is trained.
+    """Raise unless every name is that of an installed tracker; call this before anything is trained.
 
     Raises :class:`UnknownNameError` for other names and :class:`UnavailableError` for a missing package.
     """
@@ -34,12 +34,12 @@ def require_trackers(names: Sequence[str]) -> None:
     from accelerate import PartialState
     from accelerate.tracking import LOGGER_TYPE_TO_CLASS, filter_trackers
 
-    # Without it the library does not even say what is missing.
+    # Without this, the library does not even log which trackers are missing.
     PartialState()
     for name in names:
         if name not in LOGGER_TYPE_TO_CLASS:
             raise UnknownNameError.of("tracker", name, LOGGER_TYPE_TO_CLASS)
-        # The library leaves out what is not installed.
+        # The library leaves out trackers that are not installed.
         if not filter_trackers([name], logging_dir="."):
             raise UnavailableError(
                 f"the tracker {name} is not installed",
@@ -52,10 +52,10 @@ def require_trackers(names: Sequence[str]) -> None:
 def tracking(
     names: Sequence[str], directory: Path, run: str, settings: Mapping[str, Json]
 ) -> Iterator[OnUpdate]:
-    """What to tell of each update, for the trackers ``names``; what they write lies below ``directory``.
+    """Yield a function that sends each update to the trackers ``names``, whose files lie below ``directory``.
 
     Raises :class:`UnavailableError` for a tracker that does not start, and :class:`RunError` if this process has used
-    trackio with another folder: it knows one a process.
+    trackio with another folder: trackio keeps one folder for each process.
     """
     if not names:
         yield lambda metrics, num_tokens: None
@@ -94,11 +94,11 @@ def _started(name: str, directory: Path, run: str) -> Any:
     if kind.requires_logging_directory:
         tracker = kind(run, str(directory))
     else:
-        # Runs in projects are told their name.
+        # These trackers take the name of a run in the project.
         tracker = kind(PROJECT, **({"name": run} if name in ("trackio", "wandb") else {}))
     try:
         tracker.start()
-    # A tracker's own errors are of no common kind.
+    # Trackers raise errors of no common class.
     except Exception as error:
         raise UnavailableError(
             f"the tracker {name} could not be started",
@@ -111,7 +111,7 @@ def _started(name: str, directory: Path, run: str) -> Any:
 
 
 def _variables(name: str, directory: Path) -> dict[str, str]:
-    """The environment variables that keep a tracker's files below ``directory``, and itself off the network."""
+    """Return the environment variables that keep a tracker's files below ``directory``, and W&B off the network."""
     if name == "trackio":
         return {"TRACKIO_DIR": str(directory / "trackio")}
     if name == "wandb":
@@ -129,7 +129,7 @@ def _variables(name: str, directory: Path) -> dict[str, str]:
 
 @contextmanager
 def _defaults(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set the environment variables that are not set, until the end."""
+    """Set the environment variables that are not set, until the end of the context."""
     added = {name: value for name, value in variables.items() if name not in os.environ}
     os.environ.update(added)
     try:
@@ -140,7 +140,7 @@ def _defaults(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def _require_trackio_at(directory: Path) -> None:
-    # It reads the variable once, when it is imported, and would go on writing to another experiment.
+    # trackio reads the variable once, when it is imported, and would continue to write to another experiment.
     loaded = sys.modules.get("trackio.utils")
     if loaded is not None and Path(loaded.TRACKIO_DIR) != directory:
         raise RunError(

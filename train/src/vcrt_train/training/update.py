@@ -1,10 +1,10 @@
-"""Make one online update: the paper's Algorithm 1, which :func:`update` spells out line by line.
+"""Make one online update: the paper's Algorithm 1, which :func:`update` follows line by line.
 
-An update changes its :class:`TrainerState` and nothing else; given equal states, items and settings it gives equal
-bits. The model stays in evaluation mode, where dropout of its own is off: the ratio of the first epoch is 1. Adapters'
-inputs are dropped by one mask an update (:mod:`vcrt_train.policy.adapters`). Not covered: which items an update
-gets, checkpoints, logs; which prefixes are scored (:mod:`vcrt_train.training.batch_trees`), the terms
-(:mod:`vcrt_train.objective.terms`).
+An update changes only its :class:`TrainerState`; equal states, items and settings give equal bits. The model stays in
+evaluation mode, in which its own dropout is off, so the ratio of the first epoch is 1. One mask for each update drops
+inputs of adapters (:mod:`vcrt_train.policy.adapters`). This module does not choose an update's items or the prefixes
+that are scored (:mod:`vcrt_train.training.batch_trees`), does not define the terms (:mod:`vcrt_train.objective.terms`),
+and writes no checkpoints or logs.
 
 Shapes: ``B`` prompts.
 """
@@ -37,17 +37,17 @@ from vcrt_train.training.process_group import ALONE, ProcessGroup, whole
 
 @dataclass(kw_only=True, slots=True)
 class TrainerState:
-    """Everything that changes during training, and that a checkpoint holds."""
+    """The state that changes during training, which a checkpoint holds, and the run's fixed seed and dropout."""
 
     model: CausalModel
     optimizer: torch.optim.AdamW
     #: The multiplier of each constraint, by name; all 0 for methods without constraints.
     duals: dict[str, float]
-    #: On the CPU, so that samples do not depend on the device.
+    #: It is on the CPU, so that samples do not depend on the device.
     generator: torch.Generator
-    #: How many updates have been made.
+    #: The number of updates made.
     update_index: int
-    #: What each update's dropout is drawn from; the run's own, so no checkpoint holds it.
+    #: The seed of each update's dropout; it belongs to the run, so no checkpoint holds it.
     seed: int = 0
     #: The dropout of the model's adapters, if it has any.
     dropouts: tuple[SharedDropout, ...] = ()
@@ -55,15 +55,15 @@ class TrainerState:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UpdateMetrics:
-    """What one update did, by name; each value is an attribute too.
+    """The metrics of one update, by name; each value is an attribute too.
 
-    Of the behaviour policy, which drew the samples, before the first step: ``mean_reward``, ``zero_advantage_share``
-    and what :meth:`vcrt_train.objective.total.Objective.masses` lists, ``orbit_mass`` among them. Of the last epoch,
-    before its step but after the others on the very same prompts: ``loss``, every term of
-    :data:`vcrt_train.objective.terms.TERMS`, ``penalty_`` and ``dual_`` (after the dual step) of each constraint, the
-    rest of :meth:`vcrt_train.objective.total.Objective.metrics`, ``orbit_mass_last_epoch`` and ``gradient_norm``
-    (before it was scaled down). ``start_log_ratio`` is the largest absolute log-ratio in the first epoch, of scores of
-    the same policy: 0 unless scoring is noisy.
+    The following are of the behaviour policy, which drew the samples, before the first step: ``mean_reward``,
+    ``zero_advantage_share`` and the values of :meth:`vcrt_train.objective.total.Objective.masses`, such as
+    ``orbit_mass``. The following are of the last epoch, before its step but after the earlier steps on the same
+    prompts: ``loss``, every term of :data:`vcrt_train.objective.terms.TERMS`, ``penalty_`` and ``dual_`` (after the
+    dual step) of each constraint, the rest of :meth:`vcrt_train.objective.total.Objective.metrics`,
+    ``orbit_mass_last_epoch`` and ``gradient_norm`` (before clipping). ``start_log_ratio`` is the largest absolute
+    log-ratio in the first epoch, between scores of the same policy: 0 unless scoring is noisy.
     """
 
     #: 1 for the first update.
@@ -77,17 +77,17 @@ class UpdateMetrics:
             raise AttributeError(name) from None
 
     def to_json(self) -> dict[str, Json]:
-        """The metrics by name."""
+        """Return the metrics by name."""
         return {"update": self.update, **self.values}
 
 
 def trainable_parameters(model: CausalModel) -> dict[str, torch.nn.Parameter]:
-    """The parameters that training changes, by name."""
+    """Return the parameters that training changes, by name."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
 def new_state(model: CausalModel, config: ResolvedConfig, *, seed: int) -> TrainerState:
-    """The state before the first update: fresh AdamW over the trainable parameters, duals 0, named generator."""
+    """Return the state before the first update: new AdamW on the trainable parameters, duals 0, a named generator."""
     model.eval()
     return TrainerState(
         model=model,
@@ -108,7 +108,7 @@ def new_state(model: CausalModel, config: ResolvedConfig, *, seed: int) -> Train
 
 
 def learning_rate_at(update_index: int, config: ResolvedConfig) -> float:
-    """The learning rate of an update, the first one numbered 0: warmed up, then decayed towards 0 after the last."""
+    """Return the learning rate of an update, counted from 0: warmed up, then decayed as the schedule says."""
     schedule = config.schedule
     if update_index < schedule.warmup_updates:
         return config.optimiser.learning_rate * (update_index + 1) / schedule.warmup_updates
@@ -132,13 +132,13 @@ def update(
     config: ResolvedConfig,
     group: ProcessGroup = ALONE,
 ) -> UpdateMetrics:
-    """Make one update on ``items``, in place, and say what it did.
+    """Make one update on ``items``, in place, and return its metrics.
 
-    ``items`` must have been encoded for ``method``; those with all orders listed share a number of operations.
+    ``items`` must be encoded for ``method``; those with all orders listed must have the same number of operations.
     ``frozen_log_mass [B]`` is their orbit log-mass under the frozen backbone
     (:func:`vcrt_train.training.orbit_masses.orbit_log_masses`). Raises :class:`vcrt.errors.DivergedError`, before the
-    step, if the loss or its gradient is not finite. A dual step is on the values of an epoch, before its step: with a
-    single epoch the action KL is 0. Source: the paper's Algorithm 1.
+    step, if the loss or its gradient is not finite. A dual step uses the values of an epoch before the epoch's step, so
+    with a single epoch the action KL is 0. Source: the paper's Algorithm 1.
     """
     if state.model.training:
         state.model.eval()
@@ -146,7 +146,7 @@ def update(
     backend, part_size = config.model.scoring, config.memory.prompts_at_a_time
     num_samples, num_epochs = config.sampling.samples_per_prompt, config.schedule.epochs_per_update
     with thinned(state.dropouts, seed, unwrapped(state.model).device):
-        # Which prefixes of each prompt are scored: of all orders, or of orders drawn from the policy.
+        # These trees hold the prefixes that are scored: of all orders, or of orders drawn from the policy.
         trees = draw_trees(
             state.model,
             items,
@@ -159,8 +159,8 @@ def update(
         )
         score = partial(trees.score, state.model, items, backend=backend)
         scores = score_batch(len(items), score, group, part_size=part_size)
-        # Freeze the behaviour policy, which is the first epoch's: it is scored once for both. Sample, where orders are
-        # listed; elsewhere the trees hold what was sampled. Replay each sample: by looking its order up among the
+        # Freeze the behaviour policy, which is the policy of the first epoch: it is scored once for both. Sample if
+        # orders are listed; otherwise the trees hold the samples. Replay each sample by looking its order up among the
         # certified ones, whose replays are the verdicts (docs/decisions.md).
         choices, malformed = _choices(leaf.detach() for leaf in scores.leaves)
         batch = freeze(
@@ -211,13 +211,13 @@ def update(
 
 
 def _choices(leaves: Iterable[Tensor]) -> tuple[Tensor, Tensor | None]:
-    """The scores of choices, and of malformed answers if there can be any."""
+    """Return the scores of choices, and of malformed answers if there can be any."""
     choices, *malformed = leaves
     return choices, malformed[0] if malformed else None
 
 
 def _clear_gradients(optimizer: torch.optim.AdamW) -> list[torch.nn.Parameter]:
-    """Forget the gradients of an earlier step; returns the parameters that have them."""
+    """Delete the gradients of an earlier step; return the optimiser's parameters."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     for parameter in parameters:
         parameter.grad = None
@@ -230,7 +230,7 @@ def _step(
     parameters: Sequence[torch.nn.Parameter],
     config: ResolvedConfig,
 ) -> float:
-    """One AdamW step on the gradient of ``loss``, scaled down to its largest norm; returns its norm before that."""
+    """Make one AdamW step on the clipped gradient of ``loss``; return the gradient's norm before clipping."""
     largest = config.optimiser.max_gradient_norm
     total = get_total_norm([p.grad for p in parameters if p.grad is not None])
     norm = whole(total)
