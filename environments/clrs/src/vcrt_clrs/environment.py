@@ -2,8 +2,8 @@
 
 The verifier is the transition in each schema's module. dm-clrs gives no verdicts but the inputs, and
 :meth:`ClrsEnvironment.cross_check` compares the transition with its hint rows and outputs. So replay runs without
-dm-clrs; sampling, versions and cross-checks need it (:mod:`vcrt_clrs.shim`). The other algorithms of dm-clrs are not
-supported.
+dm-clrs; sampling, versions and cross-checks need it (:mod:`vcrt_clrs.shim`). Not covered: the other algorithms of
+dm-clrs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lean 4 as the verifier of an environment, and windows of the proofs in files of its own."""
+"""Lean 4 as the verifier of an environment, and windows of the proofs in a user's files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Say in ``vcrt doctor`` what is found of the verifier of this package."""
+"""Report this package's verifier in ``vcrt doctor``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from vcrt_lean.toolchain import find_toolchain
 
 
 def findings() -> Iterator[Finding]:
-    """The lines on the environment."""
+    """Return the lines on the environment."""
     return environment_findings("lean", origin=_origin)
 
 
 def _origin() -> str:
-    """Which one it is, of the several that may be there."""
+    """Return the origin of the Lean that is used, and its command."""
     found = find_toolchain()
     return f"; {found.origin}: {found.command[0]}"

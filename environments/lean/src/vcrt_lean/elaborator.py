@@ -1,14 +1,14 @@
 """Run commands, and the steps of proofs, by Lean's elaborator in this process, in persistent states.
 
-What follows a state never sees another. A proof is run from saved states: Lean elaborates a theorem up to a hook, a
-tactic of ours in the place where the steps stand, which runs tactics of Lean, and saves and restores all of Lean's
-state around them. A whole sequence is ended by Lean itself: it elaborates the theorem once more, the hook puts the
-state after the sequence in place, and Lean goes on from there to the kernel. That works because equal commands in equal
-states give equal names to their goals.
+What follows one state never affects another. A proof runs from saved states: Lean elaborates a theorem up to a hook, a
+tactic of ours at the place of the steps, which runs tactics of Lean, and saves and restores all of Lean's state around
+them. Lean itself ends a whole sequence: it elaborates the theorem once more, the hook restores the state after the
+sequence, and Lean continues from there to the kernel. This works because equal commands in equal states give equal
+names to their goals.
 
-Promises for Lean 4.35.0 (commit :data:`COMMIT`) only: which functions there are, which references they consume and how
-their objects are laid out belongs to a commit. A wrong layout ends the process; hence it runs in one of its own.
-Not covered: limits on time and memory (see :mod:`vcrt_lean.inprocess`).
+This module supports Lean 4.35.0 (commit :data:`COMMIT`) only: the functions, the references that they consume and the
+layout of objects differ between commits. A wrong layout ends the process; hence it runs in a process of its own.
+:mod:`vcrt_lean.inprocess` limits its time and memory.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from vcrt.printable import counted
 from vcrt_lean.values import Library, Value, construct, elements, empty_array, number
 
-#: The commit whose functions and objects this module knows.
+#: The commit whose functions and objects this module supports.
 COMMIT = "eb6cafb7290e8bd5f2937522d8d804f58f02bafc"
 #: Line, severity and text of a message.
 Said = tuple[int, str, str]
 State = Value
 
 _SEVERITIES = ("information", "warning", "error")
-# The fields of Lean's structures that are used here.
+# The fields of Lean's structures that this module reads.
 _STATE_FIELDS, _ENVIRONMENT, _MESSAGES, _SCOPES, _INFO = 13, 0, 1, 2, 8
 _SCOPE_OPTIONS, _SCOPE_NAMESPACE, _SCOPE_OPEN = 1, 2, 3
 _MESSAGE_FIELDS, _POSITION, _DATA, _SEVERITY, _SILENT = 5, 1, 4, 1, 2
@@ -37,7 +37,7 @@ _DEFINITION, _THEOREM = 1, 2
 _COMMON, _BODY = 0, 1
 _LEVELS, _TYPE = 1, 2
 _ACCEPTED = 1
-#: The tactic that calls the hook, and what makes Lean know it.
+#: The tactic that calls the hook, and its declaration to Lean.
 HOOK = "vcrt_hook"
 HOOK_SYNTAX = (
     "namespace Lean.Parser.Tactic\n"
@@ -47,7 +47,7 @@ HOOK_SYNTAX = (
 _HOOK_KIND = ("Lean", "Parser", "Tactic", "vcrtHook")
 _SEQUENCE_KIND = "tacticSeq1Indented"
 
-#: What Lean calls a tactic with: its syntax, contexts and cells in turn, and a token.
+#: The arguments of a tactic: its syntax, contexts and cells in turn, and a token.
 _NUM_ARGUMENTS = 10
 _CORE_FIELDS, _CORE_TRACES, _CORE_MESSAGES = 9, 4, 6
 _TRACE_LIST, _TRACE_DATA = 0, 1
@@ -56,12 +56,12 @@ _ERROR = 0
 
 
 class ElaboratorError(Exception):
-    """Lean did something that this module does not expect of it."""
+    """Lean did something that this module does not expect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A text as Lean's parser takes it, and its size in bytes."""
+    """A text in the form of Lean's parser, and its size in bytes."""
 
     context: Value
     size: Value
@@ -69,9 +69,9 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command as Lean parsed it, where it stands, how the parser goes on after it, and what the parser said.
+    """A command that Lean parsed: its syntax, its place, the place where parsing continues, and the parser's messages.
 
-    The last one of a text has no ``syntax``: it is the end.
+    The last command of a text has no ``syntax``: it is the end.
     """
 
     syntax: Value | None
@@ -83,51 +83,51 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All of Lean's state between two tactics, and how much of its limit on work was used up by then."""
+    """All of Lean's state between two tactics, and the heartbeats used by then."""
 
     contents: tuple[Value, ...]
     heartbeats: int
 
 
 class Stage:
-    """The place of the hook in a proof that Lean is elaborating; valid while the hook runs."""
+    """The hook's place in a proof that Lean is elaborating; valid while the hook runs."""
 
     def __init__(self, elaborator: Elaborator, arguments: list[Value]) -> None:
         self._elaborator = elaborator
         self._surroundings = arguments[1:-1]
         self._cells = self._surroundings[1::2]
-        # What the proof traced before the hook stays in Lean's list.
+        # Traces from before the hook stay in Lean's list.
         self._before = self._core().field(_CORE_TRACES)
         self._num_before = len(elaborator.traces(self._before))
 
     def snapshot(self) -> Snapshot:
-        """The state as it is now."""
+        """Return the present state."""
         contents = tuple(self._elaborator.content(cell) for cell in self._cells)
         return Snapshot(contents, self._elaborator.heartbeats())
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Make the state what it was."""
+        """Restore a state."""
         for cell, content in zip(self._cells, snapshot.contents, strict=True):
             self._elaborator.put(cell, content)
         self._elaborator.set_heartbeats(snapshot.heartbeats)
 
     def take_messages(self) -> Value:
-        """What Lean has said in the proof so far, or since this was called last."""
+        """Return Lean's messages in the proof so far, or since the last call."""
         messages = self._core().field(_CORE_MESSAGES)
         self.put_messages(self._elaborator.no_messages)
         return messages
 
     def put_messages(self, messages: Value) -> None:
-        """Make these what Lean has said in the proof so far."""
+        """Replace Lean's messages in the proof so far."""
         self._elaborator.put(self._cells[-1], self._core().replaced(_CORE_MESSAGES, messages))
 
     def attempt(self, tactic: Value) -> Value:
-        """Run a tactic: Lean's own record of whether it failed."""
+        """Run a tactic; return Lean's own record of whether it failed."""
         surroundings = [value.address for value in self._surroundings]
         return Value(self._elaborator.evaluate_tactic(tactic.give(), *surroundings))
 
     def run(self, tactic: Value, line: int) -> list[Said]:
-        """Run a tactic: what Lean said, an exception included, as of ``line`` if Lean does not tell."""
+        """Run a tactic; return Lean's messages and exception, at ``line`` if Lean gives none."""
         result = self.attempt(tactic)
         said = self._elaborator.read(self.take_messages())
         if result.tag != 0:
@@ -139,7 +139,7 @@ class Stage:
         return said
 
     def run_trace(self, tactic: Value, line: int) -> list[Said]:
-        """Run a tactic that traces something: what Lean said, and what was traced."""
+        """Run a tactic that traces; return Lean's messages and the traces."""
         said = self.run(tactic, line)
         core = self._core()
         for trace in self._elaborator.traces(core.field(_CORE_TRACES))[self._num_before :]:
@@ -155,7 +155,7 @@ class Stage:
 
 
 class Elaborator:
-    """Parses and runs commands with the Lean of ``library``, which it tells about the hook."""
+    """A parser and runner of commands with the Lean of ``library``, in which it registers the hook."""
 
     def __init__(self, library: Library) -> None:
         self.library = library
@@ -192,13 +192,13 @@ class Elaborator:
         self._hook: Callable[[Stage], Value] | None = None
         self._failure: BaseException | None = None
         signature = ctypes.CFUNCTYPE(ctypes.c_size_t, *[ctypes.c_size_t] * _NUM_ARGUMENTS)
-        # Kept, as Lean has no reference to it that Python knows of.
+        # Kept, since Python does not see Lean's reference to it.
         self._function = signature(self._called)
         attribute = "l_Lean_Elab_Tactic_tacticElabAttribute"
         library.register(attribute, _HOOK_KIND, HOOK, self._function, _NUM_ARGUMENTS)
 
     def empty_state(self) -> State:
-        """The state before any command: nothing in the environment, the default options, no record for editors."""
+        """Return the state before any command: an empty environment, the default options, no record for editors."""
         objects = self.library.on_objects
         made = action_result(objects("l_Lean_mkEmptyEnvironment", 1)(0))
         environment = objects("l_Lean_Environment_setMainModule", 2)(
@@ -210,13 +210,13 @@ class Elaborator:
         info = state.field(_INFO)
         if (state.num_fields, info.num_fields) != (_STATE_FIELDS, _INFO_FIELDS):
             raise ElaboratorError(f"a state of {counted(state.num_fields, 'field')}")
-        # The small value that says whether to record is left at zero.
+        # The small value that enables recording stays zero.
         return state.replaced(_INFO, construct(0, *map(info.field, range(_INFO_FIELDS)), small=1))
 
     def run(self, state: State, text: str) -> tuple[State, list[Said]]:
-        """Run the commands in ``text`` after ``state``, which stays as it is: the new state, and what Lean said.
+        """Run the commands in ``text`` after ``state``, without changing it; return the new state and Lean's messages.
 
-        Raises :class:`ElaboratorError` if Lean does not read the text to its end.
+        Raise :class:`ElaboratorError` if Lean does not read the text to its end.
         """
         said: list[Said] = []
         source = self._source(text)
@@ -230,9 +230,9 @@ class Elaborator:
             position = command.end
 
     def parse(self, state: State, text: str) -> list[Command]:
-        """The commands in ``text``, none of which may change the syntax that is known in ``state``.
+        """Return the commands in ``text``, none of which may change the syntax that ``state`` knows.
 
-        Raises :class:`ElaboratorError` if Lean does not read the text to its end.
+        Raise :class:`ElaboratorError` if Lean does not read the text to its end.
         """
         source = self._source(text)
         position = construct(0, number(0), small=1)
@@ -244,11 +244,11 @@ class Elaborator:
     def run_command(
         self, state: State, command: Command, *, brief: bool = False
     ) -> tuple[State, list[Said]]:
-        """The state after a command, and what the parser and the elaborator said (only errors, if ``brief``)."""
+        """Return the state after a command, and the messages of parser and elaborator (only errors, if ``brief``)."""
         if command.syntax is None:
             return state, command.said
         nothing = number(0)
-        # What turns positions into lines.
+        # The map from positions to lines.
         lines = command.source.context.field(_INPUT_MAP)
         context = construct(
             0,
@@ -267,7 +267,7 @@ class Elaborator:
         return after.replaced(_MESSAGES, self.no_messages), said
 
     def explore(self, state: State, theorem: Command, visit: Callable[[Stage], None]) -> list[Said]:
-        """Elaborate a theorem and call ``visit`` at its hook: what Lean said besides."""
+        """Elaborate a theorem and call ``visit`` at its hook; return Lean's other messages."""
 
         def hook(stage: Stage) -> Value:
             start = stage.snapshot()
@@ -281,7 +281,7 @@ class Elaborator:
     def finish(
         self, state: State, theorem: Command, snapshot: Snapshot, closing: Value | None
     ) -> tuple[State, list[Said]]:
-        """Elaborate a theorem from ``snapshot`` at its hook on, by ``closing``, if any: the state, and the errors."""
+        """Elaborate a theorem from ``snapshot`` at its hook on, then ``closing``, if any; return state and errors."""
 
         def hook(stage: Stage) -> Value:
             messages = stage.take_messages()
@@ -292,16 +292,16 @@ class Elaborator:
         return self._run(state, theorem, hook, brief=True)
 
     def find(self, environment: Value, name: Value) -> Value | None:
-        """What a name stands for in an environment, or None."""
+        """Return the constant of a name in an environment, or None."""
         found = Value(self._find(environment.give(), name.give(), 0))
         return found.field(0) if found.num_fields else None
 
     def constants(self, term: Value) -> list[Value]:
-        """The names of the constants in a term."""
+        """Return the names of the constants in a term."""
         return Value(self._constants(term.give())).items()
 
     def same_declaration(self, one: Value, other: Value) -> bool:
-        """Whether two constants are theorems or definitions of one statement and body, to the last name in them."""
+        """Return whether two constants are theorems or definitions of equal statement and body, down to each name."""
         if one.tag != other.tag or one.tag not in (_DEFINITION, _THEOREM):
             return False
         bodies = [constant.field(0) for constant in (one, other)]
@@ -315,39 +315,39 @@ class Elaborator:
         )
 
     def same_constant(self, one: Value, other: Value) -> bool:
-        """Whether two constants are the very same object, or :meth:`same_declaration` holds."""
+        """Return whether two constants are the same object, or :meth:`same_declaration` holds."""
         return one.field(0).address == other.field(0).address or self.same_declaration(one, other)
 
     def environment(self, state: State) -> Value:
-        """The environment of a state."""
+        """Return the environment of a state."""
         return state.field(_ENVIRONMENT)
 
     def added(self, environment: Value, declaration: Value) -> Value | None:
-        """The environment with a declaration that the kernel has checked and accepted, or None if it refuses it."""
+        """Return the environment with a declaration that the kernel has checked, or None if it refuses it."""
         result = Value(
             self._add(environment.give(), 0, 0, declaration.address, number(0).address, 1)
         )
         return result.field(0) if result.tag == _ACCEPTED else None
 
     def content(self, cell: Value) -> Value:
-        """What is in a mutable cell."""
+        """Return the content of a mutable cell."""
         return Value(self._cell_content(cell.address))
 
     def put(self, cell: Value, content: Value) -> None:
-        """Change what is in a mutable cell."""
+        """Replace the content of a mutable cell."""
         Value(self._swap(cell.address, content.give()))
 
     def exception_text(self, exception: Value) -> str:
-        """The text of an exception."""
+        """Return the text of an exception."""
         return self.text(Value(self._exception_data(exception.give())))
 
     def traces(self, state: Value) -> list[Value]:
-        """The messages in a proof's state of traces."""
+        """Return the messages in a proof's state of traces."""
         found = Value(self._items(state.field(_TRACE_LIST).address)).items()
         return [trace.field(_TRACE_DATA) for trace in found]
 
     def read(self, log: Value, *, brief: bool = False) -> list[Said]:
-        """The messages in one of Lean's logs (only errors, if ``brief``: texts are what takes time)."""
+        """Return the messages in one of Lean's logs (only errors, if ``brief``: texts take the time)."""
         said = []
         for message in Value(self._log_array(log.address)).items():
             if message.num_fields != _MESSAGE_FIELDS:
@@ -359,7 +359,7 @@ class Elaborator:
         return said
 
     def text(self, data: Value) -> str:
-        """The text of a message."""
+        """Return the text of a message."""
         return Value(self._data_text(data.give())).text()
 
     def _run(
@@ -373,7 +373,7 @@ class Elaborator:
         return after, said
 
     def _called(self, *addresses: int) -> int:
-        """What Lean calls; it must not raise."""
+        """Run the hook for Lean; this must not raise."""
         arguments = [Value(address) for address in addresses]
         result = _success()
         try:
@@ -412,7 +412,7 @@ class Elaborator:
 
 
 def action_result(address: int) -> Value:
-    """The value of an action that succeeded."""
+    """Return the value of an action that succeeded."""
     result = Value(address)
     if result.tag != 0:
         raise ElaboratorError("an action of Lean failed")
@@ -420,7 +420,7 @@ def action_result(address: int) -> Value:
 
 
 def tactics(theorem: Command) -> list[Value]:
-    """The tactics of a theorem's proof, in order; empty if it has none."""
+    """Return the tactics of a theorem's proof, in order; empty if it has none."""
     assert theorem.syntax is not None
     for node in _nodes(theorem.syntax):
         if _kind(node) == _SEQUENCE_KIND:
@@ -430,7 +430,7 @@ def tactics(theorem: Command) -> list[Value]:
 
 
 def _nodes(syntax: Value) -> Iterator[Value]:
-    """The syntax and all that it is made of, from the outside in."""
+    """Yield the syntax and all its parts, outer ones first."""
     if syntax.num_fields and syntax.tag == _NODE:
         yield syntax
         for part in syntax.field(_NODE_PARTS).items():
@@ -438,7 +438,7 @@ def _nodes(syntax: Value) -> Iterator[Value]:
 
 
 def _kind(node: Value) -> str:
-    """The last part of the name of a node's kind."""
+    """Return the last part of the name of a node's kind."""
     kind = node.field(_NODE_KIND)
     return kind.field(1).text() if kind.num_fields else ""
 

@@ -1,6 +1,6 @@
 """Judge Lean 4 steps, which are declarations or tactics, by Lean's elaborator and kernel.
 
-Verdicts and states come only from what Lean prints. Not covered: steps that need Lean's standard library, which the
+Verdicts and states come from Lean's output alone. Not covered: steps that need Lean's standard library, which the
 prelude replaces by a few propositions, data types and tactics.
 """
 
@@ -37,14 +37,14 @@ from vcrt_lean.toolchain import Toolchain, find_toolchain, protections
 class LeanEnvironment(BatchEnvironment):
     """Episodes of Lean steps, replayed in batches by ``lean`` processes.
 
-    ``limits`` bounds what a replay may use. With ``recheck``, the kernel alone checks again what Lean accepts, which
-    takes about a tenth of the time.
+    ``limits`` bounds the resources of a replay. With ``recheck``, the kernel alone checks again what Lean accepts,
+    which takes about a tenth of the time.
     """
 
     name: ClassVar[str] = "lean"
     schemas = (*SCHEMAS, *POSET_SCHEMAS)
     preferred_batch: ClassVar[int] = 240
-    #: Its processes have limits of their own, which come first and name the episode.
+    #: Its processes have smaller limits of their own, whose errors name the episode.
     call_timeout_s: ClassVar[float] = 3600.0
     #: Versions of this adapter and of its canonical states.
     adapter: ClassVar[str] = "1"
@@ -56,7 +56,7 @@ class LeanEnvironment(BatchEnvironment):
         self._rechecked: Counter[str] = Counter()
 
     def versions(self) -> Versions:
-        """Which Lean judges, by version, commit and SHA-256; raises :class:`UnavailableError` without a fit one."""
+        """Return version, commit and SHA-256 of the judging Lean; raise :class:`UnavailableError` without a fit one."""
         toolchain = self._toolchain()
         route = ", elaborator in process" if runs_in_process(toolchain) else ""
         return Versions(
@@ -68,17 +68,17 @@ class LeanEnvironment(BatchEnvironment):
         )
 
     def sample(self, schema: str, seed: int) -> Episode:
-        """A candidate episode; raises :class:`vcrt.errors.UnknownNameError` for an unknown schema."""
+        """Return a candidate episode; raise :class:`vcrt.errors.UnknownNameError` for an unknown schema."""
         known = self.schema(schema)
         if known.num_steps is not None:
             return sample_poset(known, seed)
         return sample_episode(known.name, seed)
 
     def replay(self, requests: Sequence[ReplayRequest]) -> list[Replay]:
-        """Lean's answers, from its elaborator in a worker, or else from ``lean`` commands.
+        """Return Lean's answers, from its elaborator in a worker, or else from ``lean`` commands.
 
-        Raises :class:`MalformedInputError` for an episode that may not reach Lean or whose start Lean refuses, and
-        :class:`vcrt.errors.VerifierFailure` where Lean gives no verdict.
+        Raise :class:`MalformedInputError` for an episode that may not reach Lean or whose start Lean refuses, and
+        :class:`vcrt.errors.VerifierFailure` if Lean gives no verdict.
         """
         jobs = self._jobs(requests)
         if not jobs:
@@ -93,13 +93,13 @@ class LeanEnvironment(BatchEnvironment):
         return replays
 
     def thorough(self) -> LeanEnvironment:
-        """The same environment with ``recheck``."""
+        """Return the same environment with ``recheck``."""
         return LeanEnvironment(limits=self.limits, recheck=True)
 
     def guards(self) -> Guards:
-        """What keeps a Lean process from doing harm here, and what its kernel alone has accepted again, without axioms.
+        """Return the protections from a Lean process, and what its kernel alone has accepted again, without axioms.
 
-        Where Lean is driven by its command line alone, nothing is checked again.
+        If Lean runs by its command line alone, nothing is checked again.
         """
         report = protections(find_toolchain().needs)
         return Guards(
@@ -109,7 +109,7 @@ class LeanEnvironment(BatchEnvironment):
         )
 
     def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:
-        """The ``lean`` command's opinion on its orders, each replayed by itself; none if it is the verifier."""
+        """Return the ``lean`` command's opinion on its orders, each replayed by itself; none if it is the verifier."""
         (checks,) = self.cross_check_all([episode])
         return checks
 
@@ -118,10 +118,10 @@ class LeanEnvironment(BatchEnvironment):
         episodes: Sequence[Episode],
         replays: Sequence[Sequence[Replay]] | None = None,
     ) -> list[tuple[CrossCheck, ...]]:
-        """The ``lean`` command's opinion on every order of each episode, from one process per batch.
+        """Return the ``lean`` command's opinion on every order of each episode, from one process per batch.
 
-        Each order is replayed by itself; one that was refused at a step, up to that step. Of episodes of many steps it
-        is a sample (see :mod:`vcrt.environments.cross_checks`).
+        Each order is replayed by itself; an order that was refused at a step, up to that step. Long episodes are
+        sampled (see :mod:`vcrt.environments.cross_checks`).
         """
         toolchain = self._toolchain()
         if elaborators_of(toolchain, self.limits) is None:
@@ -142,18 +142,18 @@ class LeanEnvironment(BatchEnvironment):
         return [(_compared(group, islice(opinions, len(group))),) for group in groups]
 
     def describe(self, operation: Operation) -> str:
-        """The text that Lean gets for the step."""
+        """Return the text that Lean gets for the step."""
         return str(operation.payload)
 
     def task(self, episode: Episode) -> str:
-        """What stands before the steps: classes, or the theorem that is proved and how its proof begins."""
+        """Return the text before the steps: classes, or the theorem and the beginning of its proof."""
         program = read_program(episode)
         if isinstance(program, Declarations):
             return "\n".join(step.text for step in program.setup)
         return "\n".join(filter(None, (program.statement.text, program.opening)))
 
     def footprint(self, episode: Episode, operation: Operation) -> Footprint:
-        """The names that a step's text mentions are read, and the name or instance that it gives is written."""
+        """Return the names in a step's text as read, and the name or instance that it declares as written."""
         return footprint_of(read_program(episode), episode.operations.index(operation))
 
     def _jobs(self, requests: Sequence[ReplayRequest]) -> list[Job]:
@@ -186,7 +186,7 @@ class LeanEnvironment(BatchEnvironment):
 
 
 def _decided(replay: Replay) -> tuple[int, ...]:
-    """The steps up to the one that was refused, or all."""
+    """Return the steps up to the refused one, or all."""
     return replay.sequence[: len(replay.state_hashes)] if replay.rejection else replay.sequence
 
 

@@ -1,8 +1,8 @@
-"""Allow only listed texts to reach Lean: every text is code, so what is not listed here is refused.
+"""Allow only listed texts to reach Lean: every text is code, so everything that is not listed is refused.
 
 A text is one line of known tokens in one of a few forms, with balanced brackets. Names are a single letter, or letters
-followed by digits, so that no name is a keyword of Lean; the underscore is left to the names that vcrt makes itself.
-Not covered: whether a text makes sense. That is Lean's to say.
+followed by digits, so that no name is a keyword of Lean; only names that vcrt makes have underscores. Lean decides
+whether a text makes sense.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from vcrt.errors import MalformedInputError
 from vcrt.printable import counted
 
-#: The longest text that is let through.
+#: The longest allowed text, in characters.
 MAX_STEP_CHARS = 2000
 #: Names of the prelude and words of Lean that terms and types may use.
 VOCABULARY = frozenset(
     ("fun", "Prop", "Type", "True", "False", "Not", "And", "Or", "Iff", "Exists", "Eq", "Bool", "N")
 )
-#: What may stand behind a dot, besides names.
+#: Words that may follow a dot, besides names.
 FIELDS = frozenset(
     (
         *("left", "right", "mp", "mpr", "intro", "inl", "inr", "refl", "rec"),
@@ -37,7 +37,7 @@ KEYWORDS = frozenset(
 _BRACKETS = {")": "(", "⟩": "⟨"}
 _NAME = re.compile(r"[A-Za-z]{1,12}[0-9]{1,6}|[a-zA-Zαβγ]")
 _IDENTIFIER = re.compile(r"[A-Za-zαβγ][A-Za-z0-9αβγ]*(?:\.[A-Za-z][A-Za-z0-9]*)*")
-# Where a token ends must be where it ends for Lean: else `a_r0001` would pass as three tokens.
+# A token must end where it ends for Lean: else `a_r0001` would pass as three tokens.
 _TOKEN = re.compile(
     rf" |(?:\?(?:{_NAME.pattern})|{_IDENTIFIER.pattern}|(?<!\w)_)(?!\w)|:=|=>|[()⟨⟩:→,∀|]"
 )
@@ -45,7 +45,7 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """A text of an allowed form: its ``kind`` (``theorem``, ``case``, ...) and the ``name`` that it speaks of."""
+    """A text of an allowed form: its ``kind`` (``theorem``, ``case``, ...) and the ``name`` in it."""
 
     kind: str
     name: str
@@ -53,12 +53,12 @@ class Step:
 
 
 def is_name(text: str) -> bool:
-    """Whether ``text`` may be the name of a step, a theorem or a goal."""
+    """Return whether ``text`` may be the name of a step, a theorem or a goal."""
     return _NAME.fullmatch(text) is not None and text not in VOCABULARY
 
 
 def rename(text: str, names: Mapping[str, str]) -> str:
-    """``text`` with the first component of every identifier replaced where ``names`` knows it."""
+    """Replace the first component of every identifier in ``text`` that ``names`` knows."""
 
     def replacement(match: re.Match[str]) -> str:
         head, dot, rest = match[0].partition(".")
@@ -68,14 +68,14 @@ def rename(text: str, names: Mapping[str, str]) -> str:
 
 
 def names_in(text: str) -> frozenset[str]:
-    """The first component of every identifier in ``text``."""
+    """Return the first component of every identifier in ``text``."""
     return frozenset(found.partition(".")[0] for found in _IDENTIFIER.findall(text))
 
 
 def read_declaration(text: str, *, where: str, classes: Collection[str] = ()) -> Step:
-    """A ``theorem``, ``def``, ``inductive`` or ``instance``; an instance only of one of ``classes``.
+    """Read a ``theorem``, ``def``, ``inductive`` or ``instance``; an instance only of one of ``classes``.
 
-    An instance of any other class would be visible to other episodes. Raises :class:`MalformedInputError`.
+    Other episodes could see an instance of any other class. Raise :class:`MalformedInputError` for another text.
     """
     tokens = _tokens(text, where)
     body = tokens[1:] if tokens[0] == "noncomputable" else tokens
@@ -96,7 +96,7 @@ def read_declaration(text: str, *, where: str, classes: Collection[str] = ()) ->
 
 
 def read_class(text: str, *, where: str) -> Step:
-    """``class NAME (α : Type) where FIELD : TYPE``, as it may stand before the steps of an episode."""
+    """Read ``class NAME (α : Type) where FIELD : TYPE``, the form of a text before the steps of an episode."""
     tokens = _tokens(text, where)
     kind, name = _head(tokens, where)
     before, after = _split(tokens[2:], "where", where)
@@ -107,7 +107,7 @@ def read_class(text: str, *, where: str) -> Step:
 
 
 def read_statement(text: str, *, where: str) -> Step:
-    """``theorem NAME (binders) : TYPE``, without a proof."""
+    """Read ``theorem NAME (binders) : TYPE``, without a proof."""
     tokens = _tokens(text, where)
     kind, name = _head(tokens, where)
     if kind != "theorem":
@@ -117,7 +117,7 @@ def read_statement(text: str, *, where: str) -> Step:
 
 
 def read_tactic(text: str, *, where: str) -> Step:
-    """``case NAME => exact TERM`` or ``have NAME : TYPE := TERM``."""
+    """Read ``case NAME => exact TERM`` or ``have NAME : TYPE := TERM``."""
     tokens = _tokens(text, where)
     kind, name = _head(tokens, where)
     if kind == "case" and tokens[2:4] == ["=>", "exact"]:
@@ -130,7 +130,7 @@ def read_tactic(text: str, *, where: str) -> Step:
 
 
 def read_term_tactic(text: str, kind: str, *, where: str) -> str:
-    """``exact TERM`` or ``refine TERM`` as ``kind`` says; only ``refine`` may name new goals (``?name``)."""
+    """Read ``exact TERM`` or ``refine TERM`` as ``kind`` says; only ``refine`` may name new goals (``?name``)."""
     tokens = _tokens(text, where)
     if tokens[0] != kind:
         raise _refused(where, tokens[0], kind)
@@ -139,7 +139,7 @@ def read_term_tactic(text: str, kind: str, *, where: str) -> str:
 
 
 def read_type(text: str, *, where: str) -> str:
-    """A bare term, such as the class application of a probe."""
+    """Read a bare term, such as the class application of a probe."""
     _terms((_tokens(text, where),), where)
     return text
 
@@ -203,7 +203,7 @@ def _split(tokens: list[str], at: str, where: str) -> tuple[list[str], list[str]
 
 
 def _signature(tokens: list[str], where: str) -> list[list[str]]:
-    """The binders, if there are any, and the type, parted at the first colon outside brackets."""
+    """Split at the first colon outside brackets, into binders, if there are any, and type."""
     depth = 0
     for index, token in enumerate(tokens):
         depth += (token in _BRACKETS.values()) - (token in _BRACKETS)
@@ -222,7 +222,7 @@ def _inductive(tokens: list[str], where: str) -> None:
 
 
 def _terms(parts: Collection[list[str]], where: str, *, goals: bool = False) -> None:
-    """Each part must be a non-empty run of tokens that may stand in a term."""
+    """Check that each part is a non-empty run of tokens that may stand in a term."""
     for part in parts:
         if not part:
             raise _refused(where, "nothing", "a term")

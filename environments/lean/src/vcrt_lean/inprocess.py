@@ -1,9 +1,9 @@
-"""Judge replays by a worker in which Lean runs: the sequences of an episode are a tree, each prefix judged once.
+"""Judge replays by a worker that runs Lean: the sequences of an episode are a tree, each prefix judged once.
 
-The worker is asked within limits, and replaced when it broke or has worked enough; a death is never an answer. Every
-prefix is a state of Lean's own, from which all that begins with it goes on. Only where Lean's parser does not take the
-steps of a proof one by one is the whole proof of each sequence run by itself. What requests and answers hold says
-:mod:`vcrt_lean.worker`.
+The worker runs within limits, and is replaced after it broke or has worked enough; its death is never an answer. Every
+prefix is a state of Lean's own, from which all sequences with this prefix continue. Only if Lean's parser does not take
+the steps of a proof one by one, the whole proof of each sequence runs by itself. :mod:`vcrt_lean.worker` documents
+requests and answers.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from vcrt_lean.program import PRELUDE, Declarations, Part, Rendered, part_text
 from vcrt_lean.reading import Message, Transcript, Unreadable, by_part, read_alone
 from vcrt_lean.toolchain import WORKER_THREADS, Toolchain, python_needs
 
-#: What the kernel alone counts (see :mod:`vcrt_lean.recheck`).
+#: The counts of what the kernel alone checks (see :mod:`vcrt_lean.recheck`).
 RECHECKED = ("accepted terms", "kernel checks")
-#: A worker is replaced after so many states: what Lean keeps for good stays small.
+#: A worker is replaced after so many states, since Lean keeps some memory for good.
 STATES_PER_WORKER = 20_000
-#: What a worker computes at most before the system ends it: many times what its states take.
+#: The most processor seconds of a worker before the system ends it: many times what its states take.
 _CPU_SECONDS = 1800.0
 _SECONDS_TO_START = 120.0
 Result = TypeVar("Result")
 _Sequence = tuple[int, ...]
 _Verdicts: TypeAlias = dict[_Sequence, Replay | Unreadable]
-#: A request to the worker, and how its answer is read.
+#: A request to the worker, and the reader of its answer.
 _Question: TypeAlias = tuple[dict[str, Any], Callable[[Any], _Verdicts]]
 
 
 class WorkerBroken(Exception):
-    """A worker died, or was killed for taking too long, or said what is not an answer; the text says which."""
+    """A worker died, exceeded its time, or gave something else than an answer; the text says which."""
 
 
 class Elaborators:
-    """Answers requests by a worker process with the Lean of ``toolchain``, one at a time.
+    """A worker process with the Lean of ``toolchain`` that answers requests, one at a time.
 
-    The worker is started when it is needed, ends with this process, and is replaced after about ``budget`` states.
+    The worker starts when it is needed, ends with this process, and is replaced after about ``budget`` states.
     """
 
     def __init__(
@@ -58,16 +58,16 @@ class Elaborators:
         self._budget = budget
         self._worker: BoundedProcess | None = None
         self._spent = 0
-        #: What the kernel alone has checked again in all answers so far: accepted terms, found sound, and how often
-        #: it was asked for that, which is once for equal ones of one request.
+        #: What the kernel alone has checked again in all answers so far: accepted terms, found sound, and the number of
+        #: kernel checks, one for equal terms of one request.
         self.rechecked: Counter[str] = Counter()
 
     def run(self, request: dict[str, Any], read: Callable[[Any], Result], *, cost: int) -> Result:
-        """The answer to a request (see :mod:`vcrt_lean.worker`) as ``read`` understands it.
+        """Return the answer to a request (see :mod:`vcrt_lean.worker`) after ``read``.
 
-        A worker that breaks is replaced and the request made once more; an answer at which ``read`` raises
-        ``TypeError`` or ``ValueError`` counts as broken too. Raises :class:`WorkerBroken` if that breaks as well.
-        ``cost`` is about how many states the request makes.
+        A broken worker is replaced and the request repeated once; an answer for which ``read`` raises ``TypeError`` or
+        ``ValueError`` counts as broken too. Raise :class:`WorkerBroken` for a second failure. ``cost`` is the
+        approximate number of states that the request makes.
         """
         try:
             return self._attempt(request, read, cost)
@@ -76,7 +76,7 @@ class Elaborators:
 
     @property
     def process(self) -> int | None:
-        """The number of the worker's process, if there is one."""
+        """Return the number of the worker's process, if there is one."""
         return None if self._worker is None else self._worker.number
 
     def close(self) -> None:
@@ -119,7 +119,7 @@ class Elaborators:
         command = started_by("vcrt_lean.worker", confinement.text(), str(folder))
         worker = BoundedProcess(command, max_memory_mb=self.limits.max_memory_mb)
         try:
-            # The header of a file is not a command; the line stays, so that positions do.
+            # The header of a file is not a command; its line stays, so that positions are unchanged.
             prelude = PRELUDE.removeprefix("prelude")
             limit = f"set_option maxHeartbeats {self.limits.max_heartbeats}\n"
             said = _ask(worker, [prelude, limit], _SECONDS_TO_START)
@@ -132,7 +132,7 @@ class Elaborators:
 
 
 def _ask(process: BoundedProcess, request: Any, seconds: float) -> Any:
-    """The answer to one request."""
+    """Return the answer to one request."""
     answer = process.exchange(json.dumps(request).encode() + b"\n", seconds)
     if answer.failure is not None:
         raise WorkerBroken(answer.failure)
@@ -145,11 +145,11 @@ def _ask(process: BoundedProcess, request: Any, seconds: float) -> Any:
 def judge_shared(
     elaborators: Elaborators, jobs: Sequence[Job], *, recheck: bool = False
 ) -> list[Replay]:
-    """The verdicts on ``jobs``, in order; one request to the worker for all jobs of a program.
+    """Return the verdicts on ``jobs``, in order, with one request to the worker for all jobs of a program.
 
-    With ``recheck``, the kernel alone must accept again what Lean accepts (see :mod:`vcrt_lean.recheck`). Raises
+    With ``recheck``, the kernel alone must accept again what Lean accepts (see :mod:`vcrt_lean.recheck`). Raise
     :class:`vcrt.errors.VerifierFailure` if a job has no verdict, and :class:`vcrt.errors.MalformedInputError` if Lean
-    refuses what stands before the steps.
+    refuses the text before the steps.
     """
     groups: dict[int, list[int]] = {}
     for index, job in enumerate(jobs):
@@ -159,7 +159,7 @@ def judge_shared(
         first = jobs[indices[0]]
         rendered = Rendered(first.program)
         sequences = dict.fromkeys(jobs[index].sequence for index in indices)
-        # About how many states that takes.
+        # The approximate number of states.
         cost = len({s[:count] for s in sequences for count in range(len(s) + 1)})
 
         def ask(question: _Question, cost: int = cost) -> _Verdicts:
@@ -180,7 +180,7 @@ def judge_shared(
 
 
 def _by_prefix(rendered: Rendered, sequences: Collection[_Sequence]) -> _Question:
-    """Asks for each prefix of the sequences once; there are no verdicts if Lean does not read a proof line by line."""
+    """Request each prefix of the sequences once; there are no verdicts if Lean does not read a proof line by line."""
 
     def read(answer: Any) -> _Verdicts:
         if answer is None:
@@ -197,7 +197,7 @@ def _by_prefix(rendered: Rendered, sequences: Collection[_Sequence]) -> _Questio
 
 
 def _apart(rendered: Rendered, sequences: Collection[_Sequence]) -> _Question:
-    """Asks for each of the sequences by itself, as a text that is run after the prelude."""
+    """Request each of the sequences by itself, as a text that runs after the prelude."""
     parts = {sequence: rendered.parts(sequence) for sequence in sequences}
 
     def read(answer: Any) -> _Verdicts:
@@ -217,7 +217,7 @@ def _apart(rendered: Rendered, sequences: Collection[_Sequence]) -> _Question:
 
 
 def _texts(rendered: Rendered) -> dict[str, Any]:
-    """What a request says of the program."""
+    """Return the program's part of a request."""
     if isinstance(rendered.program, Declarations):
         steps = list(map(_declaration, rendered.steps))
         return {"declarations": {"start": _declaration(rendered.start), "steps": steps}}
@@ -232,7 +232,7 @@ def _texts(rendered: Rendered) -> dict[str, Any]:
 
 
 def _messages(said: Any) -> list[Message]:
-    """Messages of the worker; raises ``TypeError`` or ``ValueError`` for what is none."""
+    """Return messages of the worker; raise ``TypeError`` or ``ValueError`` for other values."""
     messages = []
     for line, severity, text in said:
         if not (isinstance(line, int) and isinstance(severity, str) and isinstance(text, str)):
@@ -242,7 +242,7 @@ def _messages(said: Any) -> list[Message]:
 
 
 def _declaration(part: Part) -> dict[str, Any]:
-    """A declaration as a request has it; where there is no instance, Lean says so by an error that refuses nothing."""
+    """Return a declaration in request form; Lean's error about a missing instance does not refuse it."""
     first = part[0] if part else None
     known = first is not None and first.role == "step" and not first.text.startswith("inductive")
     return {
@@ -255,9 +255,9 @@ def _declaration(part: Part) -> dict[str, Any]:
 
 @cache
 def runs_in_process(toolchain: Toolchain) -> bool:
-    """Whether a worker can elaborate with ``toolchain``: it is of the one known commit, and passes the self-test.
+    """Return whether a worker can elaborate with ``toolchain``: it has the known commit and passes the self-test.
 
-    Run once per process.
+    The result is cached for the process.
     """
     if toolchain.libraries is None or toolchain.commit != COMMIT:
         return False
@@ -269,7 +269,7 @@ def runs_in_process(toolchain: Toolchain) -> bool:
 
 
 def shared_elaborators(toolchain: Toolchain, limits: Limits) -> Elaborators:
-    """The elaborators that all of this process shares, for equal arguments."""
+    """Return the elaborators that this process shares for equal arguments."""
     # A forked child must not use its parent's worker.
     return _shared(toolchain, limits, os.getpid())
 
@@ -280,5 +280,5 @@ def _shared(toolchain: Toolchain, limits: Limits, process: int) -> Elaborators:
 
 
 def elaborators_of(toolchain: Toolchain, limits: Limits) -> Elaborators | None:
-    """What elaborates with ``toolchain`` in a worker, or None if it cannot be driven so."""
+    """Return the elaborators with ``toolchain`` in a worker, or None if it cannot run there."""
     return shared_elaborators(toolchain, limits) if runs_in_process(toolchain) else None

@@ -1,11 +1,8 @@
 """Judge replays by the ``lean`` command: in one batch, and by themselves where a batch gave no verdict.
 
-Promises a verdict for every replay or an error; never a verdict that Lean did not give. Not covered: which ``lean`` it
-is.
-
-A Lean is tested before use: it must accept the prelude and judge a few small replays as expected. The prelude restates
-inner types of Lean (the constructors of ``ParserDescr`` above all), so a Lean of another version may refuse or misread
-it. Such a Lean is reported before it judges anything.
+Every replay has a verdict of Lean or gives an error. A Lean is tested before use: it must accept the prelude and judge
+a few small replays as expected. The prelude restates inner types of Lean (the constructors of ``ParserDescr`` above
+all), so a Lean of another version may refuse or misread it. Such a Lean is reported before it judges anything.
 """
 
 from __future__ import annotations
@@ -23,18 +20,18 @@ from vcrt_lean.program import PRELUDE, Line, Program, Rendered, part_text, read_
 from vcrt_lean.reading import Message, Unreadable, by_part, read_alone, read_messages
 from vcrt_lean.toolchain import COMMAND_THREADS, SUPPORTED, VARIABLE, Toolchain
 
-#: Prints one JSON message a line, as soon as it is known. Without a limit on errors Lean drops those after the
+#: Print one JSON message a line, as soon as it is known. With its limit on errors Lean would drop those after the
 #: hundredth, which would turn refusals into acceptances; with one thread it prints nothing before the end.
 _OPTIONS = ("--json", "--stdin", "-j2", "-DmaxErrors=100000000")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """What a replay may use.
+    """The resources of a replay.
 
     ``max_heartbeats`` is Lean's limit on the work for one declaration (thousands of allocations); ``batch_seconds`` and
-    ``lone_seconds`` are wall-clock limits on the process of a batch, and on a replay or an episode that is run by
-    itself; ``max_memory_mb`` is what a Lean process may have in use.
+    ``lone_seconds`` are wall-clock limits on the process of a batch, and of a replay or an episode by itself;
+    ``max_memory_mb`` is the most memory that a Lean process may use.
     """
 
     max_heartbeats: int = 20_000
@@ -44,7 +41,7 @@ class Limits:
 
 
 class Job(NamedTuple):
-    """A program, the sequence of its steps to run, and the name by which errors call it."""
+    """A program, the sequence of its steps to run, and its label in errors."""
 
     label: str
     program: Program
@@ -52,11 +49,11 @@ class Job(NamedTuple):
 
 
 def judge(toolchain: Toolchain, jobs: Sequence[Job], limits: Limits) -> list[Replay]:
-    """The verdicts on ``jobs`` (at most 10,000), in order, from one batch and as many retries as it takes.
+    """Return the verdicts on ``jobs`` (at most 10,000), in order, from one batch and as many retries as it takes.
 
-    The first job without a verdict is the suspect: it is run by itself, and the rest of those without one as a new
-    batch. Raises :class:`VerifierFailure` if a job has no verdict even by itself, and :class:`MalformedInputError` if
-    Lean refuses what stands before the steps.
+    The first job without a verdict is the suspect: it runs by itself, and the other jobs without one form a new batch.
+    Raise :class:`VerifierFailure` if a job has no verdict even by itself, and :class:`MalformedInputError` if Lean
+    refuses the text before the steps.
     """
     verdicts: dict[int, Replay] = {}
     pending = list(range(len(jobs)))
@@ -103,7 +100,7 @@ def _run(
 
 
 def run_lean(toolchain: Toolchain, source: str, limits: Limits, seconds: float) -> Output:
-    """Feed ``source`` to ``lean`` and read its messages; kills it after ``seconds``, or above its memory."""
+    """Feed ``source`` to ``lean`` and read its messages; kill it after ``seconds``, or above its memory."""
     # Two threads compute.
     confinement = bounds(
         toolchain.needs,
@@ -131,7 +128,7 @@ def _verdict(
 def no_verdict(
     job: Job, problem: Unreadable, toolchain: Toolchain
 ) -> VerifierFailure | MalformedInputError:
-    """The error for a job that has no verdict."""
+    """Return the error about a job without a verdict."""
     where = f"{job.label}, steps {', '.join(map(str, job.sequence)) or 'none'}"
     if problem.malformed:
         return MalformedInputError(
@@ -204,7 +201,7 @@ _UNPROVEN = _episode(
 
 @cache
 def check_toolchain(toolchain: Toolchain) -> None:
-    """Run the self-test, once per process; raises :class:`UnavailableError` if ``toolchain`` fails it."""
+    """Run the self-test, once per process; raise :class:`UnavailableError` if ``toolchain`` fails it."""
     try:
         problem = difference(judge(toolchain, self_test_jobs(), Limits()))
     except VcrtError as error:
@@ -220,7 +217,7 @@ def check_toolchain(toolchain: Toolchain) -> None:
 
 
 def self_test_jobs() -> list[Job]:
-    """The replays of the self-test."""
+    """Return the replays of the self-test."""
     return [
         Job(episode.provenance.source, program, sequence)
         for episode in (_CITE, _INSTANCES, _GOALS, _HAVES, _UNPROVEN)
@@ -230,7 +227,7 @@ def self_test_jobs() -> list[Job]:
 
 
 def difference(replays: list[Replay]) -> str | None:
-    """What is not as expected of the replays of the self-test, or None."""
+    """Return the failed expectations of the self-test's replays, or None."""
     cited, citing, first, second, goals, blocked, have, haves, *unproven = replays
     terminals = [replay.terminal_hash for replay in (first, second)]
     expectations = {

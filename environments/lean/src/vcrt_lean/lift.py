@@ -1,8 +1,8 @@
-"""Find out what the steps of the proofs in Lean files do in every order: ``vcrt lift lean``.
+"""Report what the steps of the proofs in Lean files do in every order: ``vcrt lift lean``.
 
-A step is one of a block's own steps by Lean's syntax tree, whatever it is: ``have``, ``obtain``, ``case``, a bullet,
-``calc``. A window of consecutive steps starts in the state that the file has before it, and the rest of its proof must
-close what it leaves. Not covered: proofs that are terms, and steps inside a step.
+A step is one of a block's own steps by Lean's syntax tree, of any kind: ``have``, ``obtain``, ``case``, a bullet,
+``calc``. A window of consecutive steps starts in the file's state before it, and the rest of its proof must close the
+goals that it leaves. Proofs that are terms, and steps inside a step, are not lifted.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ def lift_lean(
 def lift_project_file(
     path: Path, environment: LeanProjectEnvironment, *, steps: int = 4
 ) -> LiftedFile:
-    """The windows of ``steps`` steps in a file of the environment's project, and the theorems that are too short.
+    """Return the windows of ``steps`` steps in a file of the environment's project, and the too short theorems.
 
-    Raises :class:`MalformedInputError` for a file that cannot be read or does not compile, and
-    :class:`vcrt.errors.VerifierFailure`.
+    Raise :class:`MalformedInputError` for a file that cannot be read or does not compile, and
+    :class:`vcrt.errors.VerifierFailure` if Lean gives no answer.
     """
     try:
         path = path.resolve(strict=True)
@@ -110,8 +110,8 @@ def lift_lean_project(
 ) -> FileLift:
     """Lift a ``.lean`` file of a Lake project and report what windows of ``steps`` steps do in every order.
 
-    Raises :class:`MalformedInputError` for a file that cannot be read or does not compile, and
-    :class:`vcrt.errors.VerifierFailure` if Lean does not come to its end.
+    Raise :class:`MalformedInputError` for a file that cannot be read or does not compile, and
+    :class:`vcrt.errors.VerifierFailure` if Lean does not finish.
     """
     file = lift_project_file(path, environment, steps=steps)
     found = judged_windows(file, environment, replay, _STANDS, "lean")
@@ -179,7 +179,7 @@ def _text(source: bytes, step: Step) -> str:
 
 
 def _label(text: str) -> str:
-    """The step on one line, without lines that are comments."""
+    """Return the step on one line, without comment lines."""
     lines = (line for line in text.splitlines() if not line.strip().startswith("--"))
     return " ".join(" ".join(lines).split())
 

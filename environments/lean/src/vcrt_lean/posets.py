@@ -1,10 +1,10 @@
 """Write Lean episodes with several dependent steps: declarations, or facts and sibling goals of one proof.
 
-A shape of four steps, or one to six relations of 6 to 16, are drawn, and each step cites those that it comes after.
-Some pairs are made to conflict instead: two facts of one name, of which the later one is seen, or two instances of one
-class, of which the later one is found. In a long proof, facts (``have``) stand in its main goal, which comes first;
-beside it there are sibling goals, and witnesses that the proof of what they must fulfil needs or would settle. Whether
-the relations come out is for certification to say. Names are drawn at random and tell nothing about a step's part.
+A shape of four steps, or one to six relations of 6 to 16, are drawn, and each step cites the steps that must precede
+it. Some pairs conflict instead: two facts of one name, of which the later is visible, or two instances of one class, of
+which the later is found. In a long proof, facts (``have``) stand in its main goal, which comes first; beside it there
+are sibling goals, and witnesses that the proofs of their properties need or would determine. Certification decides
+whether the relations hold. Names are drawn at random and reveal nothing about a step's role.
 """
 
 from __future__ import annotations
@@ -60,26 +60,26 @@ POSET_SCHEMAS = (
     ),
     *long_schemas("declarations, or facts and goals of one proof, some of which depend"),
 )
-#: How often a pair that may conflict does, and how often a first declaration is a definition.
+#: Probabilities: a pair that may conflict does, and a first declaration is a definition.
 _CONFLICT, _DEFINITION = 0.5, 0.3
 #: Carriers of instances, with two values each.
 _CARRIERS = ("N", "Bool")
 #: Classes of instances, each with room for two pairs.
 _CLASSES = 3
-#: How often steps that could be sibling goals are, and the most goals that one witness settles.
+#: The probability that steps that could be sibling goals are, and the most goals that one witness settles.
 _SIBLING, _MOST_GOALS = 0.5, 3
-#: Longer texts are drawn anew: they would not be let through to Lean.
+#: Longer texts are drawn anew: the grammar would refuse them.
 _MAX_CHARS = 1900
 #: The proof of a goal that is a bare equation.
 _BARE = "Eq.refl _"
 _Draft: TypeAlias = tuple[Json, list[Operation]]
 _Writer: TypeAlias = Callable[[Generator, Pairs, int], _Draft]
-#: Part of what is to be proved: its type, the term that leaves its goals open, and their steps by number.
+#: Part of a theorem: its type, the term that leaves its goals open, and their steps by number.
 _Goals: TypeAlias = tuple[str, str, dict[int, Operation]]
 
 
 def sample_poset(schema: Schema, seed: int) -> Episode:
-    """A candidate episode of several dependent steps, in a legal order."""
+    """Return a candidate episode of several dependent steps, in a legal order."""
     rng = generator(seed, "lean", schema.name)
     drawn = DrawnRelations.of(schema, below_of(rng))
     write = _WRITERS.get(schema.name) or pick(rng, _LONG_WRITERS)
@@ -101,7 +101,7 @@ def sample_poset(schema: Schema, seed: int) -> Episode:
 
 
 def have_steps(rng: Generator, shape: Pairs, num_steps: int) -> _Draft:
-    """A proof and the facts that are stated in it, each with those before it in ``shape`` in its proof, or hidden."""
+    """Return a proof and the facts stated in it; each cites those before it in ``shape`` in its proof, or hides one."""
     theorem, *names = fresh_names(rng, 1 + 2 * num_steps)
     signatures, names = names[:num_steps], names[num_steps:]
     frame, facts = frame_of(rng)
@@ -112,7 +112,7 @@ def have_steps(rng: Generator, shape: Pairs, num_steps: int) -> _Draft:
 def have_texts(
     rng: Generator, shape: Pairs, names: Sequence[str], facts: Sequence[Fact]
 ) -> list[str]:
-    """``have`` steps that cite those before them in ``shape``; some of them hide one instead, and have its name."""
+    """Return ``have`` steps that cite those before them in ``shape``; some hide one instead, under its name."""
     names = list(names)
     conflicts = _conflicting(rng, shape, _may_hide)
     for shared, hiding in conflicts:
@@ -131,7 +131,7 @@ def have_texts(
 
 
 def _may_hide(shape: Pairs, hidden: int, hiding: int) -> bool:
-    """Nothing may speak of the name that two facts share after the second one has it."""
+    """Return whether the hiding is safe: no step uses the shared name after the second fact has it."""
     closure = transitive_closure(shape)
     last = not any(a == hiding for a, _ in closure)
     users = {b for a, b in closure if a == hidden} - {hiding}
@@ -139,7 +139,7 @@ def _may_hide(shape: Pairs, hidden: int, hiding: int) -> bool:
 
 
 def cite_steps(rng: Generator, shape: Pairs, num_steps: int, num_classes: int = 1) -> _Draft:
-    """Declarations that cite those before them in ``shape``; some are instances and replace one instead.
+    """Return declarations that cite those before them in ``shape``; some are instances that replace one instead.
 
     Each class has room for two pairs of instances.
     """
@@ -194,13 +194,13 @@ class _Instance(NamedTuple):
         return f"{head} := ⟨{self.value}⟩"
 
     def fact(self, name: str) -> Fact:
-        """What the instance called ``name`` has for its field."""
+        """Return the fact that gives the field's value in the instance called ``name``."""
         value = grouped(self.value)
         return Fact(f"Eq {name}.{self.field} {value}", f"Eq.refl {value}")
 
 
 def _may_replace(shape: Pairs, replaced: int, replacing: int) -> bool:
-    """An instance cites nothing, so it comes after no other step than the one that it replaces."""
+    """Return whether an instance may replace another: it cites nothing, so it may only follow the one it replaces."""
     before = [(a, b) for a, b in shape if b in (replaced, replacing)]
     return before == [(replaced, replacing)]
 
@@ -208,7 +208,7 @@ def _may_replace(shape: Pairs, replaced: int, replacing: int) -> bool:
 def _conflicting(
     rng: Generator, shape: Pairs, may: Callable[[Pairs, int, int], bool]
 ) -> list[tuple[int, int]]:
-    """Pairs of the shape that conflict, no two with a step in common."""
+    """Return pairs of the shape that conflict, without common steps."""
     chosen: list[tuple[int, int]] = []
     for place in rng.permutation(len(shape)):
         pair = sorted(shape)[place]
@@ -219,7 +219,7 @@ def _conflicting(
 
 
 def _following(rng: Generator, cited: Sequence[Fact], facts: Sequence[Fact]) -> Fact:
-    """A fact whose proof uses all that are cited; from what is known, if none are."""
+    """Return a fact whose proof uses all cited facts, or a known one if there are none."""
     if not cited:
         return extended(rng, pick(rng, facts), facts)
     order = [cited[place] for place in rng.permutation(len(cited))]
@@ -243,7 +243,7 @@ def _two_values(rng: Generator, carrier: str) -> list[str]:
 
 
 def _proof(rng: Generator, pairs: Pairs, num_steps: int) -> _Draft:
-    """Some groups of steps close sibling goals; all other steps state facts."""
+    """Return a proof in which some groups of steps close sibling goals, and all other steps state facts."""
     theorem, main, *names = fresh_names(rng, 2 + 2 * num_steps)
     signatures, names = names[:num_steps], names[num_steps:]
     frame, facts = frame_of(rng)
@@ -276,7 +276,7 @@ def _proof(rng: Generator, pairs: Pairs, num_steps: int) -> _Draft:
 
 
 def _settled_at_once(group: Sequence[int], pairs: Collection[Pair]) -> bool:
-    """Whether all other steps of a group depend on its first one alone, and there are not too many."""
+    """Return whether all other steps of a group depend on its first one alone, and there are not too many."""
     first, *others = group
     inside = {pair for pair in pairs if pair[1] in group}
     return inside == {(first, other) for other in others} and len(others) <= _MOST_GOALS
@@ -285,7 +285,7 @@ def _settled_at_once(group: Sequence[int], pairs: Collection[Pair]) -> bool:
 def _goals(
     rng: Generator, group: Sequence[int], names: Sequence[str], facts: Sequence[Fact]
 ) -> _Goals:
-    """One goal; or a witness, and the goals about it that its value, or the proof of any of them, settles."""
+    """Return one goal; or a witness, and the goals about it that its value, or the proof of any of them, settles."""
     first, *others = group
     if not others:
         fact = extended(rng, pick(rng, facts), facts)
@@ -293,7 +293,7 @@ def _goals(
     carrier, (value, _) = two_values(rng)
     made = [equation(rng, carrier, value, facts)]
     while len(made) < len(others):
-        # Lean finds the value from a bare equation alone: of two kinds, one would need the witness or the other.
+        # Lean finds the value from a bare equation alone: with both kinds, a goal would need the witness or that proof.
         more = equation(rng, carrier, value, facts)
         made += [more] * ((more[1] == _BARE) == (made[0][1] == _BARE))
     body = conjunction([kind for kind, _ in made], "And {} {}")
@@ -307,12 +307,12 @@ def _goals(
 
 
 def _longest(initial: Json, operations: Sequence[Operation]) -> int:
-    """The characters of the longest text that Lean would get."""
+    """Return the number of characters of the longest text that Lean would get."""
     assert isinstance(initial, dict)
     texts = [text for text in initial.values() if isinstance(text, str)]
     return max(len(text) for text in [*texts, *(str(each.payload) for each in operations)])
 
 
-#: What writes the episodes of four steps, by schema, and what the long ones: one of two ways.
+#: The writers of episodes of four steps, by schema, and of long ones: one of two ways.
 _WRITERS: Mapping[str, _Writer] = {"cite_poset": cite_steps, "have_poset": have_steps}
 _LONG_WRITERS: Sequence[_Writer] = (partial(cite_steps, num_classes=_CLASSES), _proof)

@@ -1,14 +1,14 @@
-"""Read an episode as Lean runs it from its JSON, every text checked against the grammar, and render it as source text.
+"""Read an episode from its JSON as a program for Lean, check every text against the grammar, and render it as source.
 
-Two forms. In the ``declarations`` form each step is a top-level command; ``setup`` holds the classes that stand before
-them and ``probes`` the class applications whose instance belongs to the state. In the ``tactics`` form the steps stand
-in the proof of ``statement``: after ``opening`` (a ``refine`` that makes the goals, or none) and before ``closing`` (an
-``exact`` that ends the proof, or none if the steps themselves end it).
+There are two forms. In the ``declarations`` form each step is a top-level command; ``setup`` holds the classes before
+the steps and ``probes`` the class applications whose instance belongs to the state. In the ``tactics`` form the steps
+stand in the proof of ``statement``: after ``opening`` (a ``refine`` that makes the goals, or none) and before
+``closing`` (an ``exact`` that ends the proof, or none if the steps themselves end it).
 
 Every global name of replay ``i`` of a batch gets the suffix ``_r`` and ``i`` in four digits, so that replays cannot see
 each other and Lean's output has the same layout wherever in a batch a replay stands. After every step the text makes
-Lean print what the step added to the state. The last line of each replay asks for a constant that does not exist, and
-Lean's complaint shows that it read that far. Not covered: what Lean answers (see :mod:`vcrt_lean.reading`).
+Lean print what the step added to the state. The last line of each replay requests a constant that does not exist;
+Lean's error shows that it read that far. :mod:`vcrt_lean.reading` reads Lean's answers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FIELDS = {
     "declarations": {"form", "setup", "probes"},
     "tactics": {"form", "statement", "opening", "closing"},
 }
-#: The goals of a witness and of the proof that it fits.
+#: The goals of a witness and of the proof about it.
 _WITNESS = re.compile(r"Exists\.intro \?(\w+) \?(\w+)")
 _WORD = re.compile(r"\w+")
 Role: TypeAlias = Literal[
@@ -54,7 +54,7 @@ class Declarations:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tactics:
-    """Steps that stand in the proof of one theorem."""
+    """Steps in the proof of one theorem."""
 
     statement: Step
     opening: str | None
@@ -71,7 +71,7 @@ Program = Declarations | Tactics
 
 
 def read_program(episode: Episode) -> Program:
-    """The program of an episode, which may come from a file; raises :class:`MalformedInputError`."""
+    """Return the program of an episode, which may come from a file; raise :class:`MalformedInputError` for others."""
     place = episode.episode_id
     initial = episode.initial
     if not isinstance(initial, Mapping) or set(initial) != _FIELDS.get(str(initial.get("form"))):
@@ -81,9 +81,9 @@ def read_program(episode: Episode) -> Program:
 
 
 def footprint_of(program: Program, number: int) -> Footprint:
-    """What step ``number`` mentions of what other steps give, and what it gives; of an instance, its class too.
+    """Return the names of other steps that step ``number`` mentions, and its own names; for an instance, its class too.
 
-    The proof that a witness fits mentions the witness, in the goal that the opening makes.
+    The proof about a witness mentions the witness, in the goal that the opening makes.
     """
     own = program.steps[number]
     given = {step.name for step in program.steps}
@@ -144,7 +144,7 @@ def _optional(value: Json, kind: str, where: str) -> str | None:
 
 
 def _payloads(episode: Episode) -> list[tuple[str, str, str]]:
-    """Place, text and signature of each operation."""
+    """Return place, text and signature of each operation."""
     found = []
     for index, operation in enumerate(episode.operations):
         where = f"{episode.episode_id}: operation {index}"
@@ -183,7 +183,7 @@ def _malformed(where: str, found: str, expected: str) -> MalformedInputError:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """One line of a text: what it is there for, and the original name that it asks about."""
+    """One line of a text: its role, and the original name that it queries."""
 
     role: Role
     text: str
@@ -199,15 +199,15 @@ class Rendered:
     """A program under the names of replay ``index`` of a batch: its parts, as texts for Lean.
 
     ``start`` stands before the steps and makes Lean print the initial state, ``steps`` are one part each, and ``end``
-    is what follows all of them: the rest of a proof.
+    follows all of them: it is the rest of a proof.
     """
 
     def __init__(self, program: Program, index: int = 0) -> None:
         self.program = program
         self.suffix = f"_r{index:04d}"
-        #: The goal that a proof asks for where it is cut off, and what a replay asks for at its end: neither exists.
+        #: Names that do not exist: the goal requested where a proof is cut off, and the constant requested at the end.
         self.cut_mark, self.end_mark = f"vcrt_cut{self.suffix}", f"vcrt_end{self.suffix}"
-        #: The global names, as they stand in the texts.
+        #: The global names, as the texts have them.
         self.names = {name: name + self.suffix for name in program.global_names}
         self.start: Part
         self.steps: tuple[Part, ...]
@@ -221,17 +221,17 @@ class Rendered:
         self.words = frozenset(w for part in parts for x in part for w in _WORD.findall(x.text))
 
     def is_complete(self, sequence: Sequence[int]) -> bool:
-        """Whether ``sequence`` runs every step."""
+        """Return whether ``sequence`` runs every step."""
         return len(set(sequence)) == len(self.steps)
 
     def parts(self, sequence: Sequence[int]) -> list[Part]:
-        """The start, one part a step, and the end: of a proof that is cut off, a mark."""
+        """Return the start, one part a step, and the end; for a proof that is cut off, a mark."""
         cut = (Line(role="cut", text=f"  case {self.cut_mark} => trace_state"),)
         whole = self.is_complete(sequence) or isinstance(self.program, Declarations)
         return [self.start, *(self.steps[k] for k in sequence), self.end if whole else cut]
 
     def _render_declarations(self, program: Declarations) -> None:
-        """A declaration is printed once, as Lean never changes one; which instance is found may change at any step."""
+        """Print each declaration once, as Lean never changes one, and instances after each step, as they may change."""
         instances = [
             Line(role="synth", text=f"#synth {rename(probe, self.names)}", name=probe)
             for probe in program.probes
@@ -251,7 +251,7 @@ class Rendered:
             *self._tactic("opening", program.opening),
             _TRACE,
         )
-        # Lean's own `have` tactic is this very `refine`, spelt by a macro that the prelude does not have.
+        # Lean's own `have` tactic is this very `refine`, by a macro that the prelude does not have.
         forms = {"have": "  refine {}; ?_", "case": "  {}"}
         self.steps = tuple(
             (self._line("step", step, forms[step.kind]), _TRACE) for step in program.steps
@@ -269,9 +269,10 @@ class Rendered:
         return Line(role="axioms", text=f"#print axioms {self.names[step.name]}", name=step.name)
 
     def _shown(self, step: Step) -> Line:
-        """Asks for what a declaration is to whatever follows: of a theorem the statement, of all else the body too.
+        """Return the line that prints a declaration: the statement of a theorem, and the body too of all others.
 
-        Lean prints its inner form, which takes a tenth of the time; that of a class would hold numbers of its own.
+        Lean prints its raw form, which takes a tenth of the time, except for a class, whose raw form would hold
+        numbers.
         """
         command = "#check @" if step.kind == "theorem" else "#print "
         plain = "" if step.kind == "class" else "set_option pp.raw true in "
@@ -279,5 +280,5 @@ class Rendered:
 
 
 def part_text(part: Sequence[Line]) -> str:
-    """The lines of a part as source text."""
+    """Return the lines of a part as source text."""
     return "".join(f"{line.text}\n" for line in part)

@@ -1,10 +1,10 @@
 """Find the Lean of a user's Lake project, and talk to the driver, a Lean program that it runs.
 
-Lake is asked (``lake env``), as it stands in the user's own shell, for its toolchain and the folders of ``.olean``
-files; nothing is built. The driver opens a file and replays its steps in other orders. Promises an answer from a
-process that stayed alive while it worked, or :class:`vcrt.errors.VerifierFailure`; a process that breaks is replaced
-and asked once more. Not covered: whether the imports of a file are built, the ``leanOptions`` of a package, which Lake
-gives to its builds alone, and a project whose own code imitates the driver's answers.
+``lake env``, run as in the user's own shell, gives the toolchain and the folders of ``.olean`` files; nothing is built.
+The driver opens a file and replays its steps in other orders. A process that stayed alive while it worked gives an
+answer, or :class:`vcrt.errors.VerifierFailure` is raised; a broken process is replaced and the request repeated once.
+This does not cover imports that are not built, the ``leanOptions`` of a package, which Lake gives to its builds alone,
+and a project whose own code imitates the driver's answers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from vcrt_lean.toolchain import UNKNOWN, lean_needs
 
 #: The program that a project's own Lean runs.
 DRIVER = Path(__file__).with_name("driver.lean")
-#: The oldest version whose interfaces the driver keeps to.
+#: The oldest version with the interfaces that the driver uses.
 OLDEST = (4, 9)
 _FILES = ("lakefile.toml", "lakefile.lean")
 _VERSION = re.compile(r"version (?P<version>(?P<major>\d+)\.(?P<minor>\d+)[^\s,]*)")
@@ -38,9 +38,9 @@ _REMEDY = "install elan, and run lake build in the project once"
 _SECONDS = 600
 PROTOCOL = 1
 _MARK = "vcrt-answer "
-#: Numbers that Lean gives to holes and names of its own, which depend on what it did before.
+#: Numbers in Lean's own holes and names, which depend on what ran before.
 _NUMBERED = re.compile(r"(\?[A-Za-z]\w*|_uniq|_hyg)\.\d+|\._@\.[\w.]*_hyg\.\d+")
-#: The lists of errors that opening a file may give: what is wrong, and what mends it.
+#: The lists of errors from opening a file: what is wrong, and how to mend it.
 _FAULTS = {
     "header": ("a Lean file whose imports are not there", "lake build, in the project's folder"),
     "errors": ("a Lean file that does not compile", "mend it, as lake build would ask"),
@@ -50,7 +50,7 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Project:
-    """A Lake project: the command of its Lean, what that says it is, and the folders of ``.olean`` files."""
+    """A Lake project: the command of its Lean, its version, and the folders of ``.olean`` files."""
 
     folder: Path
     command: tuple[str, ...]
@@ -61,15 +61,15 @@ class Project:
 
     @property
     def label(self) -> str:
-        """The version as it is recorded."""
+        """The version as records have it."""
         return f"Lean {self.version}"
 
 
 def find_project(folder: Path) -> Project:
-    """The project in a folder.
+    """Return the project in a folder.
 
-    Raises :class:`MalformedInputError` for a folder that holds no Lake project, and :class:`UnavailableError` without
-    Lake, or with a Lean that is too old.
+    Raise :class:`MalformedInputError` for a folder that is no Lake project, and :class:`UnavailableError` without Lake,
+    or with a Lean that is too old.
     """
     folder = folder.absolute()
     if not any((folder / name).is_file() for name in _FILES):
@@ -121,7 +121,7 @@ def find_project(folder: Path) -> Project:
 
 
 def _said(command: list[str], folder: Path) -> str:
-    """What a command of the user's own toolchain prints."""
+    """Return the output of a command of the user's own toolchain."""
     try:
         answer = subprocess.run(
             command, cwd=folder, capture_output=True, timeout=_SECONDS, check=False
@@ -142,7 +142,7 @@ def _said(command: list[str], folder: Path) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """Seconds by the clock for one request (a file with its imports is one), megabytes in use, processor seconds."""
+    """Wall-clock seconds for one request (a file with its imports is one), megabytes in use, processor seconds."""
 
     seconds: float = 900.0
     max_memory_mb: float = 16_000.0
@@ -168,7 +168,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Theorem:
-    """A theorem that is proved by a tactic block: its place, where its proof begins, and its steps."""
+    """A theorem with a tactic proof: its place, the beginning of its proof, and its steps."""
 
     name: str
     line: int
@@ -179,7 +179,7 @@ class Theorem:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Goal:
-    """A goal as the driver writes it; hypotheses by name and text, in the order in which they stand."""
+    """A goal as the driver writes it, with the names and texts of hypotheses in their order."""
 
     tag: str
     hypotheses: tuple[tuple[str, str], ...]
@@ -189,9 +189,9 @@ class Goal:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answers:
-    """What was reached by each sequence, goals or why its last step is refused, and how complete ones end.
+    """The result of each sequence, goals or the refusal of its last step, and the ends of complete ones.
 
-    The end of an order is the axioms that its theorem rests on, or why Lean refuses the whole.
+    The end of an order is the axioms that its theorem rests on, or Lean's refusal of the whole.
     """
 
     nodes: Mapping[tuple[int, ...], tuple[Goal, ...] | str]
@@ -199,7 +199,7 @@ class Answers:
 
 
 class Broken(Exception):
-    """The process died, ran into a limit, or gave no answer; the text says which."""
+    """The process died, exceeded a limit, or gave no answer; the text says which."""
 
 
 class DriverSession:
@@ -218,16 +218,16 @@ class DriverSession:
         self._process = self._opened = None
 
     def open(self, file: Path) -> tuple[Theorem, ...]:
-        """The theorems of a file, elaborated with its imports.
+        """Return the theorems of a file, elaborated with its imports.
 
-        Raises :class:`MalformedInputError` for a file that does not compile or whose imports are not built.
+        Raise :class:`MalformedInputError` for a file that does not compile or whose imports are not built.
         """
         return self._twice(lambda: self._open(file), str(file))
 
     def replay(
         self, file: Path, number: int, *, first: int, count: int, sequences: Sequence[Sequence[int]]
     ) -> Answers:
-        """What the steps ``first`` to ``first + count - 1`` of a theorem do in some orders."""
+        """Replay the steps ``first`` to ``first + count - 1`` of a theorem in some orders."""
 
         def attempt() -> Answers:
             if self._opened != file:
@@ -280,12 +280,12 @@ class DriverSession:
         assert self._process is not None
         output = self._process.exchange(data, self._limits.seconds, whole=is_answered)
         if output.failure is not None:
-            # Lean speaks of what is wrong with the driver on its standard output.
+            # Lean reports errors in the driver on its standard output.
             raise Broken(": ".join(filter(None, (output.failure, output.text.strip()[-500:]))))
         return read_answer(output.text)
 
     def bounds(self) -> Bounds:
-        """What the driver may read and use."""
+        """Return what the driver may read and use."""
         needs = self._project.needs
         # A library of .olean files is mapped into memory as a whole: addresses are not limited, memory in use is.
         return Bounds(
@@ -299,7 +299,7 @@ class DriverSession:
 
 
 def is_answered(received: bytearray) -> bool:
-    """Whether an answer has come whole; what the file itself prints stands on other lines."""
+    """Return whether an answer is complete; the file's own output stands on other lines."""
     if not received.endswith(b"\n"):
         return False
     start = received.rfind(b"\n", 0, len(received) - 1) + 1
@@ -307,7 +307,7 @@ def is_answered(received: bytearray) -> bool:
 
 
 def read_answer(text: str) -> dict[str, Any]:
-    """The answer in what was printed; raises :class:`Broken` for one that cannot be read, or that says it failed."""
+    """Return the answer in the output; raise :class:`Broken` if it is unreadable or reports a failure."""
     last = text.rstrip("\n").rpartition("\n")[2]
     try:
         answer = json.loads(last.removeprefix(_MARK))
@@ -325,9 +325,9 @@ _GOALS = TypeAdapter(tuple[Goal, ...])
 
 
 def read_opened(answer: Mapping[str, Any], file: Path) -> tuple[Theorem, ...]:
-    """The theorems of a file that was opened.
+    """Return the theorems of a file that was opened.
 
-    Raises :class:`MalformedInputError` with Lean's message and its place if there is an error, and :class:`Broken`.
+    Raise :class:`MalformedInputError` with Lean's message and its place for an error, :class:`Broken` for another form.
     """
     for place, (what, remedy) in _FAULTS.items():
         for error in answer.get(place, ()):
@@ -344,7 +344,7 @@ def read_opened(answer: Mapping[str, Any], file: Path) -> tuple[Theorem, ...]:
 
 
 def read_answers(answer: Mapping[str, Any]) -> Answers:
-    """What a replay gave; raises :class:`Broken`, and for a limit of Lean's own too: that says nothing about a step."""
+    """Return a replay's results; raise :class:`Broken` for another form or a limit of Lean, which is no verdict."""
     try:
         return Answers(
             nodes={tuple(node["path"]): _node(node) for node in answer["nodes"]},
@@ -367,7 +367,7 @@ def _end(value: Mapping[str, Any]) -> tuple[str, ...] | str:
 
 
 def refusal_text(text: str) -> str:
-    """Lean's message without the numbers that depend on what was run before; raises :class:`Broken` for a limit."""
+    """Return Lean's message without the numbers that depend on what ran before; raise :class:`Broken` for a limit."""
     if any(limit in text for limit in LIMITS):
         raise Broken(text[:300])
     return _NUMBERED.sub(r"\1", text)

@@ -1,11 +1,10 @@
-"""Judge windows of steps of a user's own Lean proofs by the Lean of the project that they stand in.
+"""Judge windows of steps of a user's own Lean proofs by the Lean of their project.
 
-A complete order must leave a theorem that Lean's kernel accepts and that rests on nothing but Lean's own three axioms.
-The state of a proof is its goals as the driver writes them. A goal is its hypotheses, by the names that a step can use,
-its local instances in their order, its target and its tag; terms without notations and names of bound variables. The
-order of goals counts unless every step still to come names its goal (``case``). The order of hypotheses counts unless
-every tactic still to come is one that does not look at it. Not covered: levels of universes that are still open, and
-another kernel's opinion.
+A complete order must give a theorem that Lean's kernel accepts and that rests on Lean's own three axioms at most. The
+state of a proof is its goals as the driver writes them. A goal is its hypotheses, by the names that a step can use, its
+local instances in their order, its target and its tag; terms have neither notations nor names of bound variables. The
+order of goals counts unless every remaining step names its goal (``case``). The order of hypotheses counts unless no
+remaining tactic depends on it. Open universe levels, and another kernel's opinion, are not covered.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ from vcrt_lean.project import (
     Theorem,
 )
 
-#: The proofs: facts in any order but one, a hole, and goals by name.
+#: The self-test's proofs: facts in any order but one, a hole, and goals by name.
 PROOFS = Path(__file__).with_name("driver_selftest.lean")
-#: What every proof in Lean may rest on.
+#: The axioms that every proof in Lean may rest on.
 AXIOMS = frozenset(("propext", "Classical.choice", "Quot.sound"))
 
 
@@ -52,8 +51,8 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-#: The last part of the name of a tactic's syntax, without underscores at its end: tactics whose outcome does not depend
-#: on the order in which hypotheses stand. Those of Mathlib have not been tried.
+#: The last part of the name of a tactic's syntax, without trailing underscores, for tactics whose outcome does not
+#: depend on the order of hypotheses. Mathlib's have not been tried.
 _ORDERLESS = _words(
     """
     tacticHave tacticHaveI tacticLet tacticLetI tacticShow tacticSuffices tacticRefine_lift tacticExists_,
@@ -65,18 +64,18 @@ _ORDERLESS = _words(
     linarith nlinarith ring ring1 ringNF normNum positivity fieldSimp pushNeg byContra useSyntax
     """
 )
-#: Parts of a tactic that look at hypotheses in turn.
+#: Parts of a tactic that search the hypotheses in turn.
 _ORDERED = ("simpStar", "locationWildcard", "«term‹_›»")
 _LAST = re.compile(r"(?:^|\.)(«[^»]*»|[^.«»]*)$")
 
 
 class LeanProjectEnvironment(BatchEnvironment):
-    """Windows of the proofs in a project's files, replayed by one driver in each process."""
+    """Windows of the proofs in a project's files; each process replays them by one driver."""
 
     name: ClassVar[str] = "lean-project"
     schemas: ClassVar[tuple[Schema, ...]] = ()
     preferred_batch: ClassVar[int] = 240
-    #: The driver has limits of its own, which come first and name the file.
+    #: The driver has smaller limits of its own, whose errors name the file.
     call_timeout_s: ClassVar[float] = 3600.0
 
     def __init__(self, project: Project) -> None:
@@ -90,7 +89,7 @@ class LeanProjectEnvironment(BatchEnvironment):
         self._session.close()
 
     def versions(self) -> Versions:
-        """Which Lean judges."""
+        """Return the versions of the judging Lean."""
         return Versions(
             environment=self.name,
             adapter="1",
@@ -100,10 +99,10 @@ class LeanProjectEnvironment(BatchEnvironment):
         )
 
     def theorems(self, file: Path) -> tuple[Theorem, ...]:
-        """The theorems of a file that are proved by tactics.
+        """Return the theorems of a file that have tactic proofs.
 
-        Raises :class:`MalformedInputError` for one that does not compile, :class:`VerifierFailure`, and
-        :class:`vcrt.errors.UnavailableError` if the driver does not judge as it should.
+        Raise :class:`MalformedInputError` for one that does not compile, :class:`VerifierFailure`, and
+        :class:`vcrt.errors.UnavailableError` if the driver does not judge as expected.
         """
         digest = sha256_hex(file.read_bytes())
         if not self._is_tried:
@@ -115,24 +114,24 @@ class LeanProjectEnvironment(BatchEnvironment):
         return self._opened[file][1]
 
     def sample(self, schema: str, seed: int) -> Episode:
-        """Nothing is sampled: raises :class:`UnknownNameError`."""
+        """Raise :class:`UnknownNameError`: nothing can be sampled."""
         raise UnknownNameError.of(f"{self.name} schema", schema, ())
 
     def replay(self, requests: Sequence[ReplayRequest]) -> list[Replay]:
-        """Lean's answers; prefixes of one episode are run once.
+        """Return Lean's answers; run prefixes of one episode once.
 
-        Raises :class:`MalformedInputError` for an episode that is none of this project as it stands, and
-        :class:`VerifierFailure` where Lean gives no verdict.
+        Raise :class:`MalformedInputError` for an episode that is not of this project as it is now, and
+        :class:`VerifierFailure` if Lean gives no verdict.
         """
         return replay_by_episode(requests, self._replayed)
 
     def guards(self) -> Guards:
-        """What keeps the driver from doing harm here."""
+        """Return the protections from the driver here."""
         report = protections_by(self._session.bounds())
         return Guards(in_force=report.in_force, absent=report.absent)
 
     def describe(self, operation: Operation) -> str:
-        """The step as it stands in the file."""
+        """Return the step as the file has it."""
         return str(operation.payload)
 
     def _replayed(self, episode: Episode, sequences: Sequence[tuple[int, ...]]) -> list[Replay]:
@@ -158,7 +157,7 @@ class LeanProjectEnvironment(BatchEnvironment):
 def replay_of(
     sequence: tuple[int, ...], answers: Answers, form: StateForm, episode: Episode
 ) -> Replay:
-    """The replay of one sequence by the driver's answers; raises :class:`VerifierFailure` if one is missing."""
+    """Return the replay of one sequence by the driver's answers; raise :class:`VerifierFailure` if one is missing."""
     hashes = list[str]()
     for length in range(len(sequence) + 1):
         node = answers.nodes.get(sequence[:length])
@@ -194,7 +193,7 @@ def _unanswered(sequence: tuple[int, ...], episode: Episode) -> VerifierFailure:
 
 
 class StateForm:
-    """How the goals of a proof become its state, by the steps that are still to come."""
+    """The form of a proof's state, which depends on the remaining steps."""
 
     def __init__(self, *, goals_named: bool, hypotheses_named: bool) -> None:
         self.goals_named = goals_named
@@ -202,7 +201,7 @@ class StateForm:
 
     @classmethod
     def of(cls, steps: Sequence[Step], source: bytes) -> StateForm:
-        """The form for these steps of a file."""
+        """Return the form for these steps of a file."""
         texts = [source[step.start : step.stop].decode(errors="replace") for step in steps]
         return cls(
             goals_named=all(text.split()[:1] == ["case"] for text in texts),
@@ -210,7 +209,7 @@ class StateForm:
         )
 
     def digest(self, goals: Sequence[Goal]) -> str:
-        """The hash of a state."""
+        """Return the hash of a state."""
         forms = [self._goal(goal) for goal in goals]
         return json_digest(sorted(forms, key=repr) if self.goals_named else forms)
 
@@ -238,7 +237,7 @@ def _last_part(kind: str) -> str:
 
 
 def check(session: DriverSession, project: Project) -> None:
-    """Raise :class:`UnavailableError` if the driver judges otherwise than it should."""
+    """Raise :class:`UnavailableError` if the driver does not judge as expected."""
     try:
         wrong = list(_wrong(session))
     except (MalformedInputError, VerifierFailure) as error:
@@ -254,7 +253,7 @@ def check(session: DriverSession, project: Project) -> None:
 
 
 def _wrong(session: DriverSession) -> Iterable[str]:
-    """What is not as it should be."""
+    """Yield the failed expectations."""
     theorems, source = session.open(PROOFS), PROOFS.read_bytes()
     found = [(theorem.name, len(theorem.steps)) for theorem in theorems]
     if found != [("facts", 4), ("hole", 3), ("goals", 3)]:

@@ -1,9 +1,9 @@
-"""Read verdicts and canonical states from Lean's messages, part by part; all routes to Lean read with this.
+"""Read verdicts and canonical states from Lean's messages, part by part; all ways to run Lean use this.
 
-A step is refused when Lean reports an error on its lines, or when what it declares depends on an axiom. States are made
-of what Lean printed, with the names of the replay undone. Whatever stands after a refused step is not looked at.
-Anything that is not understood (a message where none belongs, a state that was not printed whole, a limit that was
-reached) is :class:`Unreadable`, never a verdict.
+A step is refused if Lean reports an error on its lines, or if its declaration depends on an axiom. States consist of
+what Lean printed, with the original names restored. Nothing after a refused step is read. Anything that is not
+understood (an unexpected message, a state that was not printed whole, a limit that was reached) is :class:`Unreadable`,
+never a verdict.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from vcrt.hashing import Json, json_digest
 from vcrt_lean.program import Declarations, Line, Part, Rendered
 
 _SUFFIX = re.compile(r"_r\d{4}(?!\d)")
-#: Lean's complaint about a constant; if the text does not speak of it, Lean itself was looking for it.
+#: Lean's error about an unknown constant; if it is not in the text, Lean itself needed it.
 _UNKNOWN = re.compile(r"[Uu]nknown (?:constant|identifier) [`']([^`']+)[`']")
 _ADVICE = re.compile(r"\n\n(?:Hint|Note):")
-#: Where a failed term stood in the text, as Lean prints it.
+#: The place of a failed term in the text, as Lean prints it.
 _POSITION = re.compile(r"`_stdin[\w.@]*")
 _METAVARIABLE = re.compile(r"\?(m|u)\.\d+")
-#: What makes a binder that Lean itself named unlike any other; it holds the place in the text.
+#: The part that makes a binder named by Lean unique; it holds the place in the text.
 _HYGIENE = re.compile(r"\._@\.[\w.]*_hyg\.\d+")
-#: Lean's words for a limit of its own that was reached: that says nothing about the step. No step can say them, as
-#: names are single letters, or end in a digit.
+#: Lean's words for a limit of its own: reaching it says nothing about the step. No step can contain them, as names are
+#: single letters, or end in a digit.
 LIMITS = (
     "(deterministic) timeout",
     "(kernel) deterministic timeout",
@@ -42,9 +42,9 @@ LIMITS = (
     "out of memory",
 )
 _INTERRUPTED = "interrupted"
-#: What shows that a state was not printed whole, or that it is one of Lean's recovery from an error.
+#: Signs that a state was not printed whole, or comes from Lean's recovery from an error.
 _PARTIAL = ("⋯", "pretty print", "sorryAx")
-#: Roles of lines that ask for nothing: they may only be refused or warned about.
+#: Roles of lines that print nothing: Lean may only refuse them or warn about them.
 _SILENT_ROLES = frozenset(("setup", "step", "closing", "cut"))
 _Sequence = tuple[int, ...]
 
@@ -63,7 +63,7 @@ class Message(NamedTuple):
 
 
 class Unreadable(Exception):
-    """Why there is no verdict; ``malformed`` if the episode's own start is refused."""
+    """The reason for a missing verdict; ``malformed`` if the episode's own start is refused."""
 
     def __init__(self, reason: str, *, malformed: bool = False) -> None:
         super().__init__(reason)
@@ -72,9 +72,9 @@ class Unreadable(Exception):
 
 
 def read_messages(output: str, *, complete: bool) -> list[Message]:
-    """The messages in Lean's output, one JSON object a line; a cut last line is dropped if not ``complete``.
+    """Return the messages in Lean's output, one JSON object a line; drop a cut last line if not ``complete``.
 
-    Raises :class:`Unreadable`.
+    Raise :class:`Unreadable` for other output.
     """
     lines = output.split("\n")
     if not complete:
@@ -91,9 +91,9 @@ def read_messages(output: str, *, complete: bool) -> list[Message]:
 def by_part(
     messages: Iterable[Message], parts: Sequence[Part], *, first: int = 1
 ) -> list[list[Message]]:
-    """The messages about each of ``parts``, which stand behind one another from line ``first`` on, by its own lines.
+    """Return the messages about each of ``parts``, which follow each other from line ``first`` on, by its own lines.
 
-    Raises :class:`Unreadable` for a message that stands elsewhere.
+    Raise :class:`Unreadable` for a message elsewhere.
     """
     starts = list(accumulate(map(len, parts), initial=first))
     said: list[list[Message]] = [[] for _ in parts]
@@ -107,7 +107,7 @@ def by_part(
 
 
 class Answers:
-    """Lean's messages at each line of one part, of which the first is line 1, checked. Raises :class:`Unreadable`."""
+    """Lean's checked messages at each line of one part, whose first line is 1. Raises :class:`Unreadable`."""
 
     def __init__(self, rendered: Rendered, part: Part, messages: Iterable[Message]) -> None:
         self._rendered = rendered
@@ -120,7 +120,7 @@ class Answers:
             found.append(message)
 
     def printed(self, role: str) -> dict[str, str]:
-        """What Lean printed at the lines of one role, by the name asked about."""
+        """Return Lean's output at the lines of one role, by queried name."""
         return {
             line.name: self._state_text(line, messages)
             for line, messages in self._pairs
@@ -128,7 +128,7 @@ class Answers:
         }
 
     def trace(self) -> str | None:
-        """The goals that Lean printed, in lines, or None if it did not print them whole."""
+        """Return the goals that Lean printed, in lines, or None if it did not print them whole."""
         ((_, messages),) = (pair for pair in self._pairs if pair[0].role == "trace")
         infos = [m for m in messages if m.severity == "information"]
         if len(infos) != 1 or not _is_whole(infos[0].text):
@@ -136,11 +136,11 @@ class Answers:
         return self._restored(infos[0].text)
 
     def first_error(self, *roles: str) -> str | None:
-        """The first error at the lines of these roles, or None."""
+        """Return the first error at the lines of these roles, or None."""
         return next(map(self._plain, self._errors(roles)), None)
 
     def reached_cut(self) -> bool:
-        """Whether Lean reported the mark where the proof was cut off."""
+        """Return whether Lean reported the mark where the proof was cut off."""
         return any(self._rendered.cut_mark in text for text in self._errors(("cut",)))
 
     def _errors(self, roles: Iterable[str]) -> Iterable[str]:
@@ -153,7 +153,7 @@ class Answers:
         )
 
     def _state_text(self, line: Line, messages: Sequence[Message]) -> str:
-        # That there is no instance is an answer too; Lean gives it as an error.
+        # A missing instance is an answer too; Lean gives it as an error.
         answered = len(messages) == 1 and (
             messages[0].severity == "information" or line.role == "synth"
         )
@@ -162,7 +162,7 @@ class Answers:
         return self._plain(messages[0].text)
 
     def _check(self, line: Line, message: Message) -> None:
-        """Raises :class:`Unreadable` for a limit, a lack of the prelude, or a message that was not asked for."""
+        """Raise :class:`Unreadable` for a limit, a gap in the prelude, or an unexpected message."""
         text = message.text
         if text == _INTERRUPTED or any(limit in text for limit in LIMITS):
             raise Unreadable(f"Lean ran into a limit: {self._plain(text)}")
@@ -173,7 +173,7 @@ class Answers:
             raise Unreadable(f"a message that was not asked for: {text}")
 
     def _restored(self, text: str) -> str:
-        """A text of Lean with the names restored, without advice and what depends on the place in the text."""
+        """Return a text of Lean with the names restored, without advice and without parts that depend on the place."""
         text = _POSITION.sub("`_stdin", _ADVICE.split(text)[0])
         suffix = self._rendered.suffix
         if set(_SUFFIX.findall(text)) - {suffix}:
@@ -190,7 +190,7 @@ class Answers:
         return _METAVARIABLE.sub(number, _HYGIENE.sub(scope, text.replace(suffix, "")))
 
     def _plain(self, text: str) -> str:
-        """A restored text on one line."""
+        """Return a restored text on one line."""
         return " ".join(self._restored(text).split())
 
 
@@ -203,10 +203,10 @@ class _State:
 
 
 class Transcript:
-    """What Lean said to sequences of the steps of one program.
+    """Lean's messages about sequences of the steps of one program.
 
-    ``steps`` holds what it said to the last step of each prefix (of the empty one: to the start), and ``ends`` what it
-    said to the start and to the end of proofs, as Lean reports open goals where a proof begins.
+    ``steps`` has the messages about the last step of each prefix (for the empty one, about the start), and ``ends``
+    those about the start and the end of proofs, as Lean reports open goals at the beginning of a proof.
     """
 
     def __init__(self, rendered: Rendered) -> None:
@@ -216,7 +216,7 @@ class Transcript:
         self._outcomes: dict[_Sequence, _State | Rejected] = {}
 
     def verdict(self, sequence: _Sequence) -> Replay | Unreadable:
-        """The verdict on a sequence, or why there is none; raises ``KeyError`` for one that was not run."""
+        """Return the verdict on a sequence, or the reason for none; raise ``KeyError`` for one that was not run."""
         try:
             return self._replay(sequence)
         except Unreadable as problem:
@@ -229,7 +229,7 @@ class Transcript:
             if isinstance(state, Rejected):
                 return Replay(sequence, tuple(hashes), state)
             hashes.append(state.digest)
-        # A proof must be ended; that of some of its steps is only where it stands in a text of its own.
+        # A proof must be ended; an incomplete one has an end only in a text of its own.
         whole = self.rendered.is_complete(sequence)
         if isinstance(self.rendered.program, Declarations) or not (whole or sequence in self.ends):
             return Replay(sequence, tuple(hashes))
@@ -239,7 +239,7 @@ class Transcript:
         return Replay(sequence, (*hashes[:-1], ended.digest))
 
     def _outcome(self, prefix: _Sequence) -> _State | Rejected:
-        """The state after a prefix of which all but the last step has been accepted, or Lean's refusal of that."""
+        """Return the state after a prefix whose steps but the last were accepted, or Lean's refusal of the last."""
         if prefix not in self._outcomes:
             part = self.rendered.steps[prefix[-1]] if prefix else self.rendered.start
             answers = Answers(self.rendered, part, self.steps[prefix])
@@ -270,7 +270,7 @@ class Transcript:
     def _step(self, before: _Sequence, answers: Answers) -> _State | Rejected:
         if not isinstance(self.rendered.program, Declarations):
             error = answers.first_error("step", "trace")
-            # After a refused step Lean may print goals too, in recovery; those mean nothing.
+            # After a refused step Lean may print goals too, in recovery; ignore them.
             return _open_goals(answers.trace()) if error is None else Rejected(error)
         error = answers.first_error("step", "axioms") or _axiom(answers)
         if error is not None:
@@ -278,7 +278,7 @@ class Transcript:
         return _declared(self._accepted(before).content["declared"], answers)
 
     def _end(self, sequence: _Sequence, *, whole: bool) -> _State | Rejected:
-        """The state after the whole of a proof, or Lean's refusal of the whole; of a prefix it is the last state."""
+        """Return the state after a whole proof, or Lean's refusal of the whole; for a prefix, its last state."""
         state = self._accepted(sequence)
         said_to_start, said_to_end = self.ends[sequence]
         refusal = Answers(self.rendered, self.rendered.start, said_to_start).first_error("setup")
@@ -298,7 +298,7 @@ class Transcript:
 def read_alone(
     rendered: Rendered, sequence: _Sequence, said: Sequence[list[Message]]
 ) -> Replay | Unreadable:
-    """The verdict on a sequence that was run by itself, from what Lean said to each of its parts."""
+    """Return the verdict on a sequence that ran by itself, from Lean's messages about each of its parts."""
     *steps, end = said
     transcript = Transcript(rendered)
     transcript.steps = {sequence[:count]: messages for count, messages in enumerate(steps)}
@@ -311,14 +311,14 @@ def _is_whole(text: str) -> bool:
 
 
 def _declared(before: Json, answers: Answers) -> _State:
-    """The state after a declaration, whose answers add to what was declared ``before`` it."""
+    """Return the state after a declaration, whose answers add to the declarations ``before`` it."""
     assert isinstance(before, dict)
     declared = {**before, **answers.printed("show")}
     return _State({"declared": declared, "instances": answers.printed("synth")})
 
 
 def _axiom(answers: Answers) -> str | None:
-    """Lean's words about the first declaration that depends on an axiom, or None."""
+    """Return Lean's words about the first declaration that depends on an axiom, or None."""
     for name, text in answers.printed("axioms").items():
         if text != f"'{name}' does not depend on any axioms":
             return text
@@ -333,7 +333,7 @@ def _open_goals(printed: str | None) -> _State:
 
 
 def _goal(text: str) -> list[str]:
-    """The tag of a goal, its target and its hypotheses, one a name, sorted."""
+    """Return the tag of a goal, its target and its hypotheses, one for each name, sorted."""
     entries: list[str] = []
     for line in text.split("\n"):
         if line.startswith(" ") and entries:

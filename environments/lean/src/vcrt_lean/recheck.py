@@ -1,10 +1,10 @@
-"""Check what Lean accepted a second time by the kernel alone, in an environment that holds nothing but the prelude.
+"""Check again by the kernel alone what Lean accepted, in an environment that holds nothing but the prelude.
 
-What an elaborator, a tactic or an option does to an environment is not carried over: of the state in which a sequence
-ended, only the constants that its declarations rest on are taken, each as text of the kernel's own language, and
-handed to the kernel in the order in which they rest on each other. Constructors and recursors are not taken at all, as
-the kernel makes them anew from the inductive type. No axiom is allowed: neither in what was declared, nor in what of
-the prelude it uses. Like :mod:`vcrt_lean.elaborator`, for one commit of Lean only.
+The effects of an elaborator, a tactic or an option on an environment are not copied. From the final state of a
+sequence, only the constants that its declarations rest on are taken, each as text of the kernel's own language, and the
+kernel gets them in the order of their dependences. Constructors and recursors are not taken, as the kernel makes them
+anew from the inductive type. No axiom is allowed, neither in the declarations nor in the parts of the prelude that they
+use. Like :mod:`vcrt_lean.elaborator`, this supports one commit of Lean only.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from vcrt_lean.values import (
     name_parts,
 )
 
-#: The axioms that an accepted step may rest on. The schemas need none: propositions are proved from their own rules.
+#: The axioms that an accepted step may rest on. The schemas need none: they prove propositions from their own rules.
 ALLOWED_AXIOMS: frozenset[str] = frozenset()
 
-# Kinds of constants, and of declarations that the kernel takes.
+# Kinds of constants and of kernel declarations.
 _AXIOM, _DEFINITION, _THEOREM, _OPAQUE, _QUOTIENT, _INDUCTIVE, _CONSTRUCTOR, _RECURSOR = range(8)
 _KINDS = (
     *("an axiom", "a definition", "a theorem", "opaque", "a quotient", "an inductive type"),
     *("a constructor", "a recursor"),
 )
 _INDUCTIVE_DECLARATION = 6
-# The fields of Lean's structures that are used here.
+# The fields of Lean's structures that this module reads.
 _COMMON, _BODY = 0, 1
 _NAME, _LEVELS, _TYPE = 0, 1, 2
 _DEFINITION_FIELDS, _SAFE = 4, 1
@@ -47,17 +47,17 @@ class Unsound(Exception):
 
 @dataclass(slots=True)
 class _Progress:
-    """An environment that grows, and the constants that it has beyond the prelude, as they are in the state."""
+    """A growing environment, and its constants beyond the prelude, as they are in the state."""
 
     environment: Value
     there: dict[Parts, tuple[Value, Value]]
 
 
 class Rechecker:
-    """Checks what was declared after ``start``, the state behind the prelude, in the states of one request.
+    """A checker of declarations after ``start``, the state behind the prelude, in the states of one request.
 
-    ``plain`` are constants of the prelude that are known to rest on no axiom; it is added to. Nothing is checked unless
-    it is ``asked`` for.
+    ``plain`` has the constants of the prelude that are known to rest on no axiom; it grows. Without ``asked``, nothing
+    is checked.
     """
 
     def __init__(
@@ -68,13 +68,14 @@ class Rechecker:
         self._start = elaborator.environment(start)
         self._plain = plain
         self._known: dict[str, list[list[tuple[Value, Value]]]] = {}
-        #: How many declarations were found sound, and how often the kernel was asked for that.
+        #: The number of declarations found sound, and of kernel checks for them.
         self.num_declarations = self.num_kernel_checks = 0
 
     def check(self, state: State, name: str, said: Iterable[Said]) -> None:
-        """Have the kernel check what ``name`` stands for, unless it was there before with all that it rests on.
+        """Have the kernel check the constant ``name``, unless it was checked before with all that it rests on.
 
-        What Lean does not call free of axioms in ``said`` is not accepted anyway. Raises :class:`Unsound`.
+        Skip declarations that Lean does not call free of axioms in ``said``: they are not accepted anyway. Raise
+        :class:`Unsound` if the kernel refuses one.
         """
         if not self._asked or not any(
             text == f"'{name}' does not depend on any axioms" for _, _, text in said
@@ -102,7 +103,7 @@ class Rechecker:
             return
         text = dotted(name)
         constant = self._found(state, name, text)
-        # What rests on itself (a recursive type, a forged theorem) is left to the kernel to judge.
+        # The kernel judges what rests on itself (a recursive type, a forged theorem).
         progress.there[parts] = name, constant
         if constant.tag in (_CONSTRUCTOR, _RECURSOR):
             for kind in _inductive_types(constant):
@@ -125,7 +126,7 @@ class Rechecker:
     def _declaration(
         self, state: Value, constant: Value, text: str
     ) -> tuple[Value, list[Value], list[Value]]:
-        """What the kernel takes, the terms in it that must be known before, and the names that it declares."""
+        """Return the kernel's declaration, the terms in it that must be known before, and the names it declares."""
         body = constant.field(0)
         common = body.field(_COMMON)
         if constant.tag == _INDUCTIVE:
@@ -169,7 +170,7 @@ class Rechecker:
         return constant
 
     def _in_prelude(self, name: Value, parts: Parts) -> bool:
-        """Whether the prelude declares a constant; raises :class:`Unsound` if that rests on an axiom."""
+        """Return whether the prelude declares a constant; raise :class:`Unsound` if that rests on an axiom."""
         if parts in self._plain:
             return True
         if self._elaborator.find(self._start, name) is None:
@@ -199,6 +200,6 @@ class Rechecker:
 
 
 def _inductive_types(constant: Value) -> list[Value]:
-    """The types that a constructor or a recursor belongs to."""
+    """Return the types that a constructor or a recursor belongs to."""
     field = constant.field(0).field(_OF_INDUCTIVE)
     return [field] if constant.tag == _CONSTRUCTOR else list(elements(field))

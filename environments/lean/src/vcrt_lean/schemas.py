@@ -1,7 +1,7 @@
 """Generate Lean episodes of one dependent pair among four steps, by one generator for each schema.
 
-Each makes one pair of steps that depend on each other and two that do not, in a random legal order. Whether that holds
-is for certification to say. Names are drawn at random and tell nothing about a step's part in the episode.
+Each makes one pair of dependent steps and two independent ones, in a random legal order. Certification decides whether
+that holds. Names are drawn at random and reveal nothing about a step's role in the episode.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ Frame: TypeAlias = tuple[tuple[str, str], ...]
 
 
 def sample_episode(schema: str, seed: int) -> Episode:
-    """A candidate episode of ``schema``."""
+    """Return a candidate episode of ``schema``."""
     rng = generator(seed, "lean", schema, _NUM_STEPS)
     *_, generate = _FAMILIES[schema]
     initial, operations = generate(rng)
-    # The pair stands in its order; all such orders are equally likely.
+    # The pair keeps its order; all such orders are equally likely.
     places = rng.permutation(_NUM_STEPS)
     places[:2] = sorted(places[:2])
     return Episode(
@@ -162,22 +162,22 @@ def _tactic_siblings(rng: Generator) -> _Draft:
 
 
 def named(signature: str, text: str) -> Operation:
-    """The step of that text."""
+    """Return the step of that text."""
     return Operation(signature=signature, payload=text)
 
 
 def case_step(tag: str, proof: str) -> Operation:
-    """The step that closes the goal ``tag``."""
+    """Return the step that closes the goal ``tag``."""
     return named(tag, f"case {tag} => exact {proof}")
 
 
 def have_step(name: str, fact: Fact) -> str:
-    """The step that states a fact under a name."""
+    """Return the step that states a fact under a name."""
     return f"have {name} : {fact.type} := {fact.proof}"
 
 
 def _declaration(rng: Generator, name: str) -> Operation:
-    """A theorem, or now and then a definition, that needs nothing else."""
+    """Return a theorem, or sometimes a definition, that needs nothing else."""
     if rng.random() < 0.15:
         made, _ = definition(rng, name)
         return named(name, made.text(name))
@@ -185,14 +185,14 @@ def _declaration(rng: Generator, name: str) -> Operation:
 
 
 def _widened(rng: Generator, about: Lemma) -> Lemma:
-    """``about`` itself, or with a larger fact that still speaks of the same thing."""
+    """Return ``about`` itself, or with a larger fact about the same thing."""
     if rng.random() < 0.4:
         return about
     return Lemma(hypotheses=about.hypotheses, fact=extended(rng, about.fact))
 
 
 def frame_of(rng: Generator) -> tuple[Frame, list[Fact]]:
-    """The hypotheses of a proof, and the facts that follow from them at once."""
+    """Return the hypotheses of a proof, and the facts that follow from them at once."""
     a, b, c = (proposition(rng) for _ in range(3))
     hypotheses = (("x", a), ("y", f"{grouped(a)} → {grouped(b)}"), ("z", c))
     return hypotheses, [Fact(a, "x"), Fact(b, "y x"), Fact(c, "z")]
@@ -206,19 +206,19 @@ def proof_of(
     opening: str | None = None,
     closing: str | None = None,
 ) -> Json:
-    """The start of a proof of ``target``."""
+    """Return the start of a proof of ``target``."""
     statement = Lemma(hypotheses=frame, fact=Fact(target, "")).statement(theorem, ATOMS)
     return {"form": "tactics", "statement": statement, "opening": opening, "closing": closing}
 
 
 def proof_with(rng: Generator, theorem: str, frame: Frame, facts: Sequence[Fact]) -> Json:
-    """A theorem whose steps state facts, and which one of the hypotheses' own consequences ends."""
+    """Return a theorem whose steps state facts, closed by a consequence of the hypotheses."""
     goal = pick(rng, facts)
     return proof_of(theorem, frame, goal.type, closing=f"exact {goal.proof}")
 
 
 def equation(rng: Generator, carrier: str, value: str, facts: Sequence[Fact]) -> tuple[str, str]:
-    """A proposition about ``n`` that only ``value`` fulfils, and a proof that finds the value by itself."""
+    """Return a proposition about ``n`` that only ``value`` fulfils, and a proof that finds the value by itself."""
     fact = pick(rng, facts)
     kind, proof = grouped(fact.type), grouped(fact.proof)
     plain = f"Eq n {grouped(value)}"
@@ -234,14 +234,14 @@ def equation(rng: Generator, carrier: str, value: str, facts: Sequence[Fact]) ->
 
 
 def conjunction(parts: Sequence[str], form: str) -> str:
-    """``parts`` nested to the right in ``form``."""
+    """Return ``parts`` nested to the right in ``form``."""
     text = parts[-1]
     for part in reversed(parts[:-1]):
         text = form.format(grouped(part), grouped(text))
     return text
 
 
-#: By name: what an episode is made of, how its pair depends, and what generates it.
+#: By name: the content of an episode, how its pair depends, and its generator.
 _FAMILIES: Mapping[str, tuple[str, AntiDiamonds, Callable[[Generator], _Draft]]] = {
     "cite": ("theorems, one of which cites another", "precedes", _cite),
     "defn": ("a definition among theorems, and a proof about what it defines", "precedes", _defn),

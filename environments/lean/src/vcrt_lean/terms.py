@@ -1,7 +1,6 @@
 """Draw random propositions, facts, definitions, inductive types and names for the generators of Lean episodes.
 
-Everything is text in the vocabulary of the prelude. Not covered: what an episode is made of (see
-:mod:`vcrt_lean.schemas`).
+Everything is text in the vocabulary of the prelude. :mod:`vcrt_lean.schemas` composes episodes.
 """
 
 from __future__ import annotations
@@ -42,18 +41,18 @@ class Lemma:
         return atoms_of(self.fact.type, *(kind for _, kind in self.hypotheses))
 
     def statement(self, name: str, atoms: Sequence[str] = ()) -> str:
-        """``theorem name (binders) : type``, without the proof, over ``atoms`` or those that are in it."""
+        """Return ``theorem name (binders) : type``, without the proof, over ``atoms`` or its own variables."""
         variables = " ".join(atoms or self.atoms)
         binders = [f"({variables} : Prop)"] if variables else []
         binders += [f"({label} : {kind})" for label, kind in self.hypotheses]
         return " ".join(["theorem", name, *binders, ":", self.fact.type])
 
     def theorem(self, name: str) -> str:
-        """The whole theorem under ``name``."""
+        """Return the whole theorem under ``name``."""
         return f"{self.statement(name)} := {self.fact.proof}"
 
     def application(self, name: str) -> str:
-        """The theorem ``name`` applied to all its binders by their own names."""
+        """Return the theorem ``name`` applied to all its binders by their own names."""
         return " ".join([name, *self.atoms, *(label for label, _ in self.hypotheses)])
 
 
@@ -66,27 +65,27 @@ class Definition:
     binders: str = ""
 
     def text(self, name: str) -> str:
-        """The declaration under ``name``."""
+        """Return the declaration under ``name``."""
         return f"noncomputable def {f'{name} {self.binders}'.strip()} : {self.type} := {self.value}"
 
 
 def atoms_of(*texts: str) -> tuple[str, ...]:
-    """The propositional variables in ``texts``, sorted."""
+    """Return the propositional variables in ``texts``, sorted."""
     return tuple(sorted(set(_ATOM.findall(" ".join(texts)))))
 
 
 def applied(head: str, *arguments: str) -> str:
-    """``head`` applied to ``arguments``, each in brackets where it needs them."""
+    """Return ``head`` applied to ``arguments``, each in brackets where it needs them."""
     return " ".join([head, *map(grouped, arguments)])
 
 
 def grouped(text: str) -> str:
-    """``text`` in brackets, unless it is one word."""
+    """Return ``text`` in brackets, unless it is one word."""
     return f"({text})" if " " in text else text
 
 
 def proposition(rng: Generator, depth: int = 2) -> str:
-    """A random proposition over the propositional variables."""
+    """Draw a random proposition over the propositional variables."""
     if depth == 0 or rng.random() < 0.5:
         return pick(rng, ATOMS)
     left, right = grouped(proposition(rng, depth - 1)), grouped(proposition(rng, depth - 1))
@@ -95,7 +94,7 @@ def proposition(rng: Generator, depth: int = 2) -> str:
 
 
 def numeral(rng: Generator, low: int = 0, high: int = 4) -> str:
-    """A numeral of the prelude, from ``low`` to ``high - 1``."""
+    """Draw a numeral of the prelude, from ``low`` to ``high - 1``."""
     text = "N.z"
     for _ in range(int(rng.integers(low, high))):
         text = f"N.s {grouped(text)}"
@@ -103,7 +102,7 @@ def numeral(rng: Generator, low: int = 0, high: int = 4) -> str:
 
 
 def two_values(rng: Generator) -> tuple[str, tuple[str, str]]:
-    """A type and two different values of it."""
+    """Draw a type and two different values of it."""
     if rng.random() < 0.25:
         return "Bool", pick(rng, (("Bool.true", "Bool.false"), ("Bool.false", "Bool.true")))
     first = second = numeral(rng)
@@ -113,7 +112,7 @@ def two_values(rng: Generator) -> tuple[str, tuple[str, str]]:
 
 
 def lemma(rng: Generator) -> Lemma:
-    """A random lemma that needs nothing else."""
+    """Draw a random lemma that needs nothing else."""
     a, b, c = (proposition(rng) for _ in range(3))
     ga, gb = grouped(a), grouped(b)
     value = numeral(rng)
@@ -137,7 +136,7 @@ def lemma(rng: Generator) -> Lemma:
 
 
 def extended(rng: Generator, fact: Fact, others: Sequence[Fact] = ()) -> Fact:
-    """A larger fact whose proof uses that of ``fact``, beside one of ``others`` if there are any."""
+    """Draw a larger fact whose proof uses that of ``fact``, beside one of ``others`` if there are any."""
     kind, proof = grouped(fact.type), grouped(fact.proof)
     extra, value = grouped(proposition(rng, 1)), grouped(numeral(rng))
     shapes = [
@@ -160,22 +159,22 @@ def extended(rng: Generator, fact: Fact, others: Sequence[Fact] = ()) -> Fact:
 
 
 def definition(rng: Generator, name: str) -> tuple[Definition, Lemma]:
-    """A random definition to stand under ``name``, and a lemma about what it defines."""
+    """Draw a random definition with the name ``name``, and a lemma about it."""
     return pick(rng, (_constant, _function, _formula, _predicate))(rng, name)
 
 
 def constructors_from(rng: Generator, names: list[str]) -> list[str]:
-    """Some of ``names``, taken off its end: between one and :data:`MAX_CONSTRUCTORS`."""
+    """Take some of ``names`` off its end: between one and :data:`MAX_CONSTRUCTORS`."""
     return [names.pop() for _ in range(int(rng.integers(1, MAX_CONSTRUCTORS + 1)))]
 
 
 def inductive_type(name: str, constructors: Sequence[str]) -> str:
-    """The inductive type ``name`` with these constructors, none of which takes an argument."""
+    """Return the inductive type ``name`` with these constructors, none of which takes an argument."""
     return " ".join([f"inductive {name} : Type where", *(f"| {c}" for c in constructors)])
 
 
 def definition_on(rng: Generator, kind: str, constructors: Sequence[str]) -> Definition:
-    """A value of an inductive type, or a function or a property on it."""
+    """Draw a value of an inductive type, or a function or a property on it."""
     value = f"{kind}.{pick(rng, constructors)}"
     source = pick(rng, ("N", "Bool", "Prop", kind))
     cases = [numeral(rng) for _ in constructors]
@@ -195,7 +194,7 @@ def definition_on(rng: Generator, kind: str, constructors: Sequence[str]) -> Def
 
 
 def lemma_on(rng: Generator, kind: str, constructors: Sequence[str]) -> Lemma:
-    """Something that holds of an inductive type."""
+    """Draw a lemma about an inductive type."""
     value = f"{kind}.{pick(rng, constructors)}"
     body = proposition(rng)
     shapes = (
@@ -210,7 +209,7 @@ def lemma_on(rng: Generator, kind: str, constructors: Sequence[str]) -> Lemma:
 
 
 def _constant(rng: Generator, name: str) -> tuple[Definition, Lemma]:
-    """A value of a data type, and that it is this value."""
+    """Draw a value of a data type, and the lemma that the name equals it."""
     carrier, (value, _) = two_values(rng)
     facts = [*_equations(name, value), _existence(carrier, name)]
     if carrier == "N":
@@ -219,7 +218,7 @@ def _constant(rng: Generator, name: str) -> tuple[Definition, Lemma]:
 
 
 def _function(rng: Generator, name: str) -> tuple[Definition, Lemma]:
-    """A function on numbers that adds some, and what it gives."""
+    """Draw a function that adds some number, and a lemma about a value of it."""
     count, argument = int(rng.integers(0, 4)), numeral(rng)
 
     def raised(text: str) -> str:
@@ -247,7 +246,7 @@ def _function(rng: Generator, name: str) -> tuple[Definition, Lemma]:
 
 
 def _formula(rng: Generator, name: str) -> tuple[Definition, Lemma]:
-    """A name for a proposition, and that it says the same."""
+    """Draw a name for a proposition, and a lemma that both are equivalent."""
     body = proposition(rng)
     atoms = atoms_of(body)
     definition = Definition(binders=f"({' '.join(atoms)} : Prop)", type="Prop", value=body)
@@ -264,7 +263,7 @@ def _formula(rng: Generator, name: str) -> tuple[Definition, Lemma]:
 
 
 def _predicate(rng: Generator, name: str) -> tuple[Definition, Lemma]:
-    """A property that one value has for certain, and that it has it."""
+    """Draw a property that one value certainly has, and the lemma that it has it."""
     carrier, (value, _) = two_values(rng)
     extra = proposition(rng, 1)
     atoms = atoms_of(extra)
@@ -294,7 +293,7 @@ def _predicate(rng: Generator, name: str) -> tuple[Definition, Lemma]:
 
 
 def _exhaustion(rng: Generator, kind: str, constructors: Sequence[str]) -> Fact:
-    """That every value is one of the constructors, by looking at each."""
+    """Return the fact that every value is one of the constructors, by cases."""
     listed = [f"{kind}.{constructors[i]}" for i in rng.permutation(len(constructors))]
     claim = f"Eq n {listed[-1]}"
     for value in reversed(listed[:-1]):
@@ -312,12 +311,12 @@ def _exhaustion(rng: Generator, kind: str, constructors: Sequence[str]) -> Fact:
 
 
 def _given(hypothesis: str, kind: str, proof: str) -> Lemma:
-    """A lemma under one hypothesis, ``x``."""
+    """Return a lemma under one hypothesis, ``x``."""
     return Lemma(hypotheses=(("x", hypothesis),), fact=Fact(kind, proof))
 
 
 def _equations(left: str, right: str) -> list[Fact]:
-    """That two texts for one value are equal, both ways round."""
+    """Return the facts that two texts for one value are equal, in both directions."""
     return [
         Fact(applied("Eq", left, right), applied("Eq.refl", left)),
         Fact(applied("Eq", right, left), applied("Eq.refl", right)),
@@ -325,7 +324,7 @@ def _equations(left: str, right: str) -> list[Fact]:
 
 
 def _existence(carrier: str, value: str) -> Fact:
-    """That something equals ``value``."""
+    """Return the fact that something equals ``value``."""
     value = grouped(value)
     return Fact(
         f"Exists (fun n : {carrier} => Eq n {value})", f"Exists.intro {value} (Eq.refl {value})"

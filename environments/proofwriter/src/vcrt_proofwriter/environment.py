@@ -1,7 +1,7 @@
 """Judge deduction steps of ProofWriter theories by forward chaining, with clingo as second opinion.
 
-A state is an immutable set of facts; its canonical form is their sorted ProofWriter text. ``lift`` makes episodes from
-files of theories.
+A state is an immutable set of facts; its canonical form is their sorted ProofWriter text. Not covered: episodes from
+files of theories (``lift`` finds them).
 """
 
 from __future__ import annotations

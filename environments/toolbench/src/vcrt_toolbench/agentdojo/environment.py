@@ -3,7 +3,7 @@
 A state is a suite's environment. An error of AgentDojo's runtime is a refusal. Equal states agree in all fields of the
 environment except those that AgentDojo's own comparison leaves out (loaded data, and lists computed from other fields),
 and in which attachments are events of the calendar. The log of web requests counts, since AgentDojo's checks read it.
-Injections, and arguments that a model would choose by what it has seen, are not covered.
+Not covered: injections, and arguments that a model would choose by what it has seen.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A state has the simulators of a task, after its initial configuration and the calls before. ``{"error": ...}`` in an
 output is a refusal, and so is an exception, which BFCL's own executor turns into an error. Equal states agree in all
 attributes of the simulators but the constant ones, in the number of random draws so far, and in the order of what tools
-list. A user's turns between the calls, and arguments that a model would choose by what it has seen, are not covered.
+list. Not covered: turns of a user between the calls, and arguments that a model would choose by what it has seen.
 """
 
 from __future__ import annotations
