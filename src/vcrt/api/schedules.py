@@ -3,39 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcrt.api.logs import LiftedCalls, lift_log
+from vcrt.calls.batches import Batch, BatchTests, batches_of, order_of_log
 from vcrt.calls.call_logs import read_traces
-from vcrt.calls.log_lifting import LeftOut, RunTrace, flows_of
-from vcrt.calls.schedules import Schedule, schedule_of
+from vcrt.calls.differences import difference_of
+from vcrt.calls.log_lifting import RunTrace, flows_of
+from vcrt.calls.scheduled import Scheduled as Scheduled
+from vcrt.calls.schedules import Schedule, checked_schedule, schedule_of, waves_of
 from vcrt.certificates.certificates import UncertifiedError
+from vcrt.certificates.episodes import Exclusion
 from vcrt.certificates.probes import probed_pairs, require_not_told_apart
-from vcrt.environments.contract import Episode
+from vcrt.certificates.replay_tree import EpisodeReplays
+from vcrt.environments.contract import Environment, Episode
+from vcrt.environments.isolation import ask
+from vcrt.environments.registry import named_factory
+from vcrt.environments.tool_calls import require_calls
 from vcrt.errors import VcrtError
+from vcrt.processes import kept_processes
 from vcrt.progress import SILENT, Progress
 from vcrt.replay.shards import EnvironmentFactory
 
 if TYPE_CHECKING:
     from vcrt.records.dataset import Dataset
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scheduled:
-    """The schedule of some steps; ``names`` lists them in the reference order, ``name`` says where they come from.
-
-    If there is no schedule, ``problem`` says why. ``left_out`` lists the calls of the same trace that are in no
-    schedule, and why.
-    """
-
-    name: str
-    names: tuple[str, ...]
-    schedule: Schedule | None
-    problem: str | None = None
-    left_out: tuple[LeftOut, ...] = ()
 
 
 def schedule(
@@ -49,6 +44,8 @@ def schedule(
     progress: Progress = SILENT,
 ) -> tuple[Scheduled, ...]:
     """Say which calls of a log, or steps of an episode, may run at once, which must wait, and why each waits.
+
+    For each message of a log with several calls, say which of them conflict, what each order gives, and which are safe.
 
     Example: vcrt schedule trace.jsonl --environment shop.py:Shop
 
@@ -104,15 +101,18 @@ def schedule(
                 name=episode.episode_id, names=_names(episode), schedule=found, problem=problem
             ),
         )
-    lifted = lift_log(
-        [source],
-        environment=environment,
-        window=window,
-        redact=redact,
-        jobs=jobs,
-        progress=progress,
-    )
-    rest = iter(lifted.calls)
+    factory = named_factory(environment) if isinstance(environment, str) else environment
+    with kept_processes():
+        lifted = lift_log(
+            [source],
+            environment=factory,
+            window=window,
+            redact=redact,
+            jobs=jobs,
+            progress=progress,
+        )
+        told = ask(factory, partial(_all_told, lifted=lifted.calls))
+    rest = iter(told)
     return tuple(
         one for run in lifted.traces for one in _of_trace(run, list(islice(rest, len(run.windows))))
     )
@@ -128,23 +128,74 @@ def _is_log(path: Path) -> bool:
         return False
 
 
-def _of_trace(run: RunTrace, lifted: Sequence[LiftedCalls]) -> list[Scheduled]:
+def _of_trace(run: RunTrace, found: Sequence[Scheduled]) -> list[Scheduled]:
     if run.left_out and not run.windows:
         problem = "; ".join(one.text for one in run.left_out)
         name = run.trace.name
         return [
             Scheduled(name=name, names=(), schedule=None, problem=problem, left_out=run.left_out)
         ]
-    return [
-        Scheduled(
-            name=f"{calls.trace.name}, calls {calls.first} to {calls.first + calls.episode.num_operations - 1}",
-            names=_names(calls.episode),
-            schedule=calls.schedule,
-            problem=calls.problem,
-            left_out=run.left_out,
+    return [replace(one, left_out=run.left_out) for one in found]
+
+
+def _all_told(environment: Environment, lifted: Sequence[LiftedCalls]) -> list[Scheduled]:
+    return [_told(environment, calls) for calls in lifted]
+
+
+def _told(environment: Environment, calls: LiftedCalls) -> Scheduled:
+    """Test what the log sent together, and find where orders end apart."""
+    number = calls.episode.num_operations
+    part = range(calls.first, calls.first + number)
+    order = order_of_log(calls.trace, part)
+    made = Scheduled(
+        name=f"{calls.trace.name}, calls {part.start} to {part.stop - 1}",
+        names=_names(calls.episode),
+        schedule=calls.schedule,
+        problem=calls.problem,
+        ids=tuple(calls.trace.calls[place].identifier for place in part),
+        rounds=waves_of(order),
+    )
+    if calls.schedule is None:
+        return made
+    environment = require_calls(environment)
+    tests = BatchTests(environment, calls.replays, order)
+    batches = tuple(
+        tests.test(
+            batch,
+            place=calls.trace.places[part[batch.start]],
+            raced=calls.trace.raced(range(part[batch.start], part[batch.start] + len(batch))),
         )
-        for calls in lifted
-    ]
+        for batch in batches_of(order)
+    )
+    try:
+        schedule = _with_batches(environment, calls, calls.schedule, tests, batches)
+    except UncertifiedError as error:
+        return replace(made, schedule=None, problem=f"{error.kind}: {error}")
+    differences = {
+        (edge.first, edge.second): difference_of(environment, calls.episode, edge.certificate)
+        for edge in schedule.direct
+        if edge.certificate is not None
+    }
+    return replace(made, schedule=schedule, batches=batches, differences=differences)
+
+
+def _with_batches(
+    environment: Environment,
+    calls: LiftedCalls,
+    schedule: Schedule,
+    tests: BatchTests,
+    batches: Sequence[Batch],
+) -> Schedule:
+    """Make a schedule of sampled contexts anew if a batch shows a conflict that it does not know."""
+    if tests.answers.contradiction is not None:
+        raise UncertifiedError("nondeterministic", tests.answers.contradiction)
+    found = {each.calls for batch in batches for each in batch.conflicts}
+    if found <= {*schedule.order.pairs} or schedule.complete:
+        return schedule
+    replays = EpisodeReplays(calls.episode, tests.answers.tree(calls.episode.num_operations))
+    once = isinstance(calls.outcome, Exclusion)
+    made = checked_schedule(environment, replays, calls.flows, once=once)
+    return replace(made, probes=schedule.probes, max_probes=schedule.max_probes)
 
 
 def _names(episode: Episode) -> tuple[str, ...]:

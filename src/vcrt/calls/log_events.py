@@ -21,7 +21,12 @@ FORMS = (
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The beginning of a message with calls: results without identifiers belong to its calls, in their order."""
+    """The beginning of a message with calls: results without identifiers belong to its calls, in their order.
+
+    ``message`` is the message's own identifier, where a log may have its calls in several lines.
+    """
+
+    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +40,8 @@ class Said:
 class Called:
     """A call, with its output as canonical JSON if the same item has it.
 
-    ``problem`` says why its arguments cannot be read, if the log itself marks them as invalid.
+    ``problem`` says why its arguments cannot be read, if the log itself marks them as invalid. ``shown`` is the
+    identifier that the log has, if ``identifier`` is another: no result refers to it, or several calls have it.
     """
 
     name: Any
@@ -43,6 +49,7 @@ class Called:
     identifier: str | None = None
     logged: str | None = None
     problem: str | None = None
+    shown: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ def events_of(value: Any, where: str) -> Iterator[Event]:
         case {"role": str()}:
             yield from _message(value, where)
         case {"type": "user" | "assistant", "message": {"role": str()} as message}:  # Claude Code
-            yield from _message(message, where)
+            yield from _message(message, where, _text(message.get("id")))
         case {"type": "system", **rest} if _SESSION & set(value):
             yield from unread_in(rest.pop("content", None), "content")
             yield from unread_in(rest)
@@ -138,11 +138,12 @@ def _plain(value: Mapping[str, Any], where: str) -> Called:
     own = {"name", "tool", *_OUTPUTS, "isError", "is_error", "outcome", "error"}
     arguments = _arguments(value, own, where)
     output, error = value.get("output", value.get("result")), value.get("error")
+    shown = _text(value.get("id", value.get("call_id")))
     if not _failed(value) and not any(key in value for key in _OUTPUTS):
-        return Called(name, arguments)
+        return Called(name, arguments, shown=shown)
     alone = output is None and error not in (None, False, True, "")
     logged = _json({"error": error} if alone else _flagged(value, output))
-    return Called(name, arguments, logged=logged)
+    return Called(name, arguments, logged=logged, shown=shown)
 
 
 def _arguments(value: Mapping[str, Any], beside: Collection[str], where: str) -> Any:
@@ -195,7 +196,7 @@ def _item(value: Mapping[str, Any], where: str) -> Iterator[Event]:
     logged = None
     if value.get("output") is not None or _failed(value):
         logged = _json(_flagged(value, value.get("output")))
-    yield Called(call.name, call.arguments, logged=logged)
+    yield Called(call.name, call.arguments, logged=logged, shown=_text(value.get("id")))
 
 
 def _json(value: Json) -> str:
@@ -232,7 +233,9 @@ def _flagged(value: Mapping[str, Any], output: Any) -> Json:
     return {"content": given, "isError": True}
 
 
-def _message(message: Mapping[str, Any], where: str) -> Iterator[Event]:
+def _message(
+    message: Mapping[str, Any], where: str, identifier: str | None = None
+) -> Iterator[Event]:
     content, role = message.get("content"), message["role"]
     blocks = content if isinstance(content, list) else [content]
     if role in _RESULT_ROLES and not any(_is_part(block) for block in blocks):
@@ -243,7 +246,7 @@ def _message(message: Mapping[str, Any], where: str) -> Iterator[Event]:
     listed = list(_tool_calls(message, where))
     first = list(_blocks(blocks, where, listed))
     if listed or any(isinstance(each, Called) for each in first):
-        yield Turn()
+        yield Turn(identifier)
         said = [key for key in message if message[key] not in (None, "", [], {})]
         outputs = [key for key in said if key != "content" and _is_of_call(key)]
         if outputs:

@@ -232,6 +232,8 @@ def run_trace(
         trace.known[:lifted],
         [call.span for call in trace.calls[:lifted]],
     )
+    # The arguments of a message's calls were written before any of them had an output.
+    flows = tuple(flow for flow in flows if not trace.sent_together(flow.first, flow.second))
     others = _other_calls(trace.calls, reads, reading, others)
 
     def lift(part: range) -> LiftedWindow:

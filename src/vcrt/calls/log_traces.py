@@ -68,6 +68,20 @@ class Trace:
             return one < other
         return first.answered < second.made
 
+    def sent_together(self, one: int, other: int) -> bool:
+        """Tell whether two calls came in one message, or neither had its output when the other was made."""
+        first, second = self.calls[one].span, self.calls[other].span
+        messages = {None if span is None else span.message for span in (first, second)}
+        if len(messages) == 1 and None not in messages:
+            return True
+        return not self.is_before(one, other) and not self.is_before(other, one)
+
+    def raced(self, part: range) -> bool:
+        """Tell whether some calls stand in another order than they were made in."""
+        spans = [self.calls[number].span for number in part]
+        made = [span.made for span in spans if span is not None]
+        return made != sorted(made)
+
     def answered_at(self, number: int) -> tuple[bool, int]:
         """Return the key that sorts calls by the order of their outputs; calls without an output come last."""
         span = self.calls[number].span
@@ -161,7 +175,8 @@ class Requests:
             self.count += 1
             own = f"{message['id']} of request {self.count}"
             self.waiting.setdefault(identifier, []).append((_CALL, own))
-        return Called(params["name"], params.get("arguments", {}), own)
+        shown = None if own is None else str(message["id"])
+        return Called(params["name"], params.get("arguments", {}), own, shown=shown)
 
     def _answer(self, message: Mapping[str, Any], identifier: str, where: str) -> Iterator[Event]:
         waiting = self.waiting.get(identifier, [])
@@ -241,6 +256,8 @@ class Gathered:
     #: Identifiers of calls without an output yet, in one message; and those of them that came twice, with the place.
     open: set[str] = field(default_factory=set)
     twice: dict[str, str] = field(default_factory=dict)
+    #: The place and the name of the last message.
+    message: tuple[str, str] = "", ""
     #: The calls of the last message, and which have a result without an identifier: where, and whether it names the
     #: tool.
     turn: list[int] = field(default_factory=list)
@@ -288,16 +305,22 @@ class Gathered:
         """Add the events of an item; raises :class:`MalformedInputError`."""
         for event in events:
             match event:
-                case Turn():
+                case Turn(message):
                     self._end_turn()
+                    self.message = where, message or where
                 case Said(text):
                     self.texts.append(text)
                 case Called():
                     self._called(event, where)
-                case Answered(None, output):
-                    self._answer(self._next(event, where), output, where)
-                case Answered(str(identifier), output):
-                    self._output(identifier, output, where)
+                case Answered(identifier, output):
+                    if identifier is None:
+                        self._answer(self._next(event, where), output, where)
+                    else:
+                        self._output(identifier, output, where)
+                    if (
+                        self.message[0] == where
+                    ):  # what comes behind it was made with this output at hand
+                        self.message = where, f"{self.message[1]}, after {self.happened}"
                 case Unread(_, _, calls):
                     if not calls or not all(map(self._repeats, calls)):
                         raise event.error(where)
@@ -339,7 +362,11 @@ class Gathered:
             self.waiting[identifier] = place
         self.turn.append(place)
         self.places.append(where)
-        self.calls.append(Call(name, arguments, span=Span(made=self.happened)))
+        message = self.message[1] if self.message[0] == where else None
+        span = Span(made=self.happened, message=message)
+        self.calls.append(
+            Call(name, arguments, span=span, identifier=call.shown or call.identifier)
+        )
         self.happened += 1
         self.known.append(tuple(self.texts))
         if call.logged is not None:

@@ -53,7 +53,10 @@ def print_schedules(
             print((as_mermaid if mermaid else as_dot)(one.schedule, one.names), end="")
         else:
             say(console, f"\n{one.name}", style="bold")
-            say(console, *schedule_lines(one.schedule, one.names))
+            say(console, *schedule_lines(one, one.schedule))
+    if not (mermaid or dot):
+        rests = dict.fromkeys(each for one in found if one.schedule for each in one.caveats)
+        say(console, *([""] if rests else []), *rests)
     require_all(missing)
     if all(one.schedule is None for one in found):
         raise VcrtError(
@@ -65,7 +68,7 @@ def print_schedules(
 
 
 def _document(one: Scheduled) -> dict[str, Json]:
-    from vcrt.words.schedule_words import schedule_document
+    from vcrt.words.schedule_words import scheduled_document
 
     left_out: Json = [each.to_json() for each in one.left_out]
     if one.schedule is None:
@@ -75,7 +78,7 @@ def _document(one: Scheduled) -> dict[str, Json]:
             "complete": False,
             "left_out": left_out,
         }
-    found = schedule_document(one.schedule, one.names)
+    found = scheduled_document(one, one.schedule)
     complete = one.schedule.complete and not left_out
     return {"name": one.name, **found, "complete": complete, "left_out": left_out}
 

@@ -127,24 +127,29 @@ class Tool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Span:
-    """Numbers of calls and outputs in a log before a call and before its output (None without one), and of texts."""
+    """Numbers of calls and outputs in a log before a call and before its output (None without one), and of texts.
+
+    ``message`` names the message that the call came in, None if it came alone.
+    """
 
     made: int
     answered: int | None = None
     texts: int = 0
+    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """A call: a tool's name, its arguments, and its output in a log (None if the log has none).
 
-    ``span`` gives the places of call and output in the log, None if they are unknown.
+    ``span`` gives the places of call and output in the log, None if they are unknown; ``identifier`` is the log's own.
     """
 
     name: str
     arguments: Mapping[str, Json]
     logged: str | None = None
     span: Span | None = field(default=None, compare=False)
+    identifier: str | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Json]:
         """Return the payload of its operation."""

@@ -6,11 +6,16 @@ Pure text. Not covered: how a schedule is made (see :mod:`vcrt.calls.schedules`)
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from vcrt.calls.batches import Batch, Conflict
+from vcrt.calls.differences import Differing
+from vcrt.calls.scheduled import Scheduled
 from vcrt.calls.schedules import Edge, Schedule
+from vcrt.certificates.certificates import PathEvidence
 from vcrt.certificates.pairs import reason_of
 from vcrt.hashing import Json
-from vcrt.printable import counted, printable
+from vcrt.printable import counted, listed, printable
 
 #: What an edge says of its two steps.
 _VERBS = {
@@ -22,6 +27,8 @@ _VERBS = {
 }
 #: How each kind is drawn, in Mermaid and in DOT.
 _ARROWS = {"data flow": ("-.->", "dashed"), "not compared": ("-.->", "dotted")}
+#: The most conflicts of a batch, and the most places of a state, that text lists; the most characters of a reason.
+_CONFLICTS, _PLACES, _WIDTH = 4, 2, 60
 
 
 def edge_reason(edge: Edge) -> str:
@@ -39,22 +46,24 @@ def edge_reason(edge: Edge) -> str:
     return f"after {after}: {reason_of(edge.certificate)}"
 
 
-def schedule_lines(schedule: Schedule, names: Sequence[str]) -> list[str]:
-    """The schedule as lines: waves, critical path, and why each step waits."""
+def schedule_lines(one: Scheduled, schedule: Schedule) -> list[str]:
+    """The schedule as lines: waves, critical path, what the log sent together, and why each step waits."""
     lines = []
     for number, wave in enumerate(schedule.waves, start=1):
         lines.append(f"wave {number}: {counted(len(wave), 'call')}")
-        lines += [f"  {step:>2}  {names[step]}" for step in wave]
+        lines += [f"  {step:>2}  {one.names[step]}{_id_of(one, step)}" for step in wave]
     path = " -> ".join(map(str, schedule.critical_path))
-    lines.append(f"critical path: {path}")
-    lines.append(
-        f"{counted(schedule.num_steps, 'call')} in {counted(len(schedule.waves), 'wave')}: "
-        f"{schedule.speed_up:.1f} times fewer rounds, if each call takes as long"
-    )
+    lines += [f"critical path: {path}", _rounds_line(one, schedule)]
+    for batch in one.batches:
+        lines += _batch_lines(batch)
+    if one.batches:
+        lines += [f"could have been sent together: {_all(wave)}" for wave in one.joined]
     if not schedule.edges:
         lines.append("no call waits for another")
+    told = {each.calls for batch in one.batches for each in batch.conflicts}
     for edge in schedule.direct:
-        lines.append(f"{edge.first} {_VERBS[edge.kind]} {edge.second}: {edge_reason(edge)}")
+        if (edge.first, edge.second) not in told:
+            lines.append(_edge_line(one, edge))
     implied = len(schedule.edges) - len(schedule.direct)
     if implied:
         verb = "follows" if implied == 1 else "follow"
@@ -74,6 +83,154 @@ def schedule_lines(schedule: Schedule, names: Sequence[str]) -> list[str]:
             else "contexts were sampled: not every order that the schedule allows was replayed"
         )
     return lines
+
+
+def _id_of(one: Scheduled, step: int) -> str:
+    identifier = one.ids[step] if one.ids else None
+    return "" if identifier is None else f"  [{identifier}]"
+
+
+def _rounds_line(one: Scheduled, schedule: Schedule) -> str:
+    calls, waves = counted(schedule.num_steps, "call"), counted(len(schedule.waves), "wave")
+    rounds, enough = len(one.rounds), one.num_rounds
+    fewer = f"{one.speed_up:.1f} times fewer"
+    if not one.batches:
+        return f"{calls} in {waves}: {fewer} rounds, if each call takes as long"
+    found = "no fewer would do"
+    if enough < rounds:
+        found = f"{enough} would do: {fewer}, if each call takes as long"
+    elif enough > rounds:
+        found = f"{enough} are needed, as not all that was sent together is safe"
+    return f"{calls} in {counted(rounds, 'round')} in the log; {found}"
+
+
+def _batch_lines(batch: Batch) -> list[str]:
+    """What a message's calls do to each other: what each order of two gives, and which calls are safe."""
+    lines = [
+        f"{batch.place}: {counted(len(batch.calls), 'call')} sent together, {_all(batch.calls)}"
+    ]
+    if batch.raced:
+        lines[0] += ", which raced: the log has what they give in this order"
+    if batch.problem is not None:
+        return [*lines, f"  not compared: {batch.problem}"]
+    for conflict in batch.conflicts[:_CONFLICTS]:
+        certificate = conflict.certificate
+        after = [call for call in certificate.context if call >= batch.calls[0]]
+        lines.append(f"  {_all(conflict.calls)} conflict{f' after {_all(after)}' * bool(after)}:")
+        for path in (certificate.forward, certificate.reverse):
+            lines.append(f"    {path.operations[0]} first: {_given(conflict, path)}")
+    if len(batch.conflicts) > _CONFLICTS:
+        lines.append(
+            f"  {counted(len(batch.conflicts) - _CONFLICTS, 'more pair')} conflict (--json)"
+        )
+    if batch.safe:
+        verb = "is" if len(batch.safe) == 1 else "are"
+        orders = "every order" if batch.complete else "every order that was tried"
+        contexts = counted(batch.num_contexts, "context")
+        lines.append(f"  {_all(batch.safe)} {verb} safe: the same in {orders}, {contexts} replayed")
+    if batch.not_compared:
+        lines.append(f"  {_all(batch.not_compared)}: not compared with all others")
+    return lines
+
+
+def _all(calls: Sequence[int]) -> str:
+    return listed([*map(str, calls)])
+
+
+def _given(conflict: Conflict, path: PathEvidence) -> str:
+    """What one order of two calls gives that the other does not."""
+    if path.rejection is not None:
+        return f"{path.operations[len(path.state_hashes)]} is refused: {_short(path.rejection)}"
+    if conflict.certificate.verdict == "precedes":
+        given = (f"{n} gives {_short(output or 'nothing')}" for n, output in path.output_of.items())
+        return "; ".join(given) or "both are accepted"
+    forward = path is conflict.certificate.forward
+    return "; ".join(
+        f"{_where(place)} is {_value(place.forward if forward else place.reverse)}"
+        for place in _told(conflict.difference)
+    )
+
+
+def _told(places: Sequence[Differing]) -> list[Differing]:
+    """The first places of the state, and the first of each call's output."""
+    outputs = {place.call: place for place in reversed(places) if place.call is not None}
+    return [
+        *[place for place in places if place.call is None][:_PLACES],
+        *(outputs[call] for call in sorted(outputs)),
+    ]
+
+
+def _where(place: Differing) -> str:
+    return place.where if place.call is None else f"{place.where} of {place.call}"
+
+
+def _value(text: str | None) -> str:
+    return "not there" if text is None else text
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
+
+
+def _edge_line(one: Scheduled, edge: Edge) -> str:
+    reason = edge_reason(edge)
+    places = one.differences.get((edge.first, edge.second))
+    if edge.certificate is not None and places:
+        after = _all(edge.certificate.context) or "nothing"
+        apart = (
+            f"{_where(place)} is {_value(place.forward)} (with {edge.second} first: {_value(place.reverse)})"
+            for place in _told(places)
+        )
+        reason = f"after {after}: {'; '.join(apart)}"
+    return f"{edge.first} {_VERBS[edge.kind]} {edge.second}: {reason}"
+
+
+def scheduled_document(one: Scheduled, schedule: Schedule) -> dict[str, Json]:
+    """Return a schedule as JSON, with a log's identifiers, rounds and batches, and where orders end apart."""
+    found = schedule_document(schedule, one.names)
+    edges: Any = found["edges"]
+    for edge in edges:
+        pair = edge["first"], edge["second"]
+        edge["ids"] = _ids(one, pair)
+        edge["difference"] = [place.to_json() for place in one.differences.get(pair, ())]
+    return {
+        **found,
+        "ids": list(one.ids),
+        "rounds": [list(calls) for calls in one.rounds],
+        "num_rounds": one.num_rounds,
+        "speed_up": round(one.speed_up, 3),
+        "batches": [_batch_document(one, batch) for batch in one.batches],
+        "joined": [list(wave) for wave in one.joined],
+        "caveats": list(one.caveats),
+    }
+
+
+def _ids(one: Scheduled, calls: Sequence[int]) -> list[Json]:
+    return [one.ids[call] for call in calls] if one.ids else []
+
+
+def _batch_document(one: Scheduled, batch: Batch) -> dict[str, Json]:
+    return {
+        "place": batch.place,
+        "calls": list(batch.calls),
+        "ids": _ids(one, batch.calls),
+        "raced": batch.raced,
+        "safe": list(batch.safe),
+        "not_compared": list(batch.not_compared),
+        "contexts": batch.num_contexts,
+        "complete": batch.complete,
+        "problem": batch.problem,
+        "conflicts": [
+            {
+                "calls": list(each.calls),
+                "ids": _ids(one, each.calls),
+                "difference": [place.to_json() for place in each.difference],
+                "certificate": each.certificate.to_json(),
+            }
+            for each in batch.conflicts
+        ],
+    }
 
 
 def schedule_document(schedule: Schedule, names: Sequence[str]) -> dict[str, Json]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -76,10 +76,16 @@ def canonical_objects(
     return _written(_form(state, frozenset(ignored), key_order))
 
 
-def form_of(state: object, *, ignored: Collection[str] = (), set_order: bool = False) -> Json:
+def form_of(
+    state: object,
+    *,
+    ignored: Collection[str] = (),
+    set_order: bool = False,
+    key_order: bool = True,
+) -> Json:
     """Return a state as JSON, keys in their order (set members too if ``set_order``); a text if it is unreadable."""
     try:
-        return _form(state, frozenset(ignored), True, set_order)
+        return _form(state, frozenset(ignored), key_order, set_order)
     except MalformedInputError:
         return "unread"
 
@@ -93,19 +99,22 @@ def first_difference(one: Any, other: Any, path: str = "state") -> str | None:
     'state["a"][1]'
     """
     with deeply():
-        return _first_difference(one, other, path)
+        return next((where for where, *_ in differences(one, other, path)), None)
 
 
-def _first_difference(one: Any, other: Any, path: str) -> str | None:
+def differences(one: Any, other: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    """Give each place where two forms of states differ, and the form of what is there in both."""
     if _written(one) == _written(other):
-        return None
+        return
+    found = False
     if isinstance(one, dict) and isinstance(other, dict) and list(one) == list(other):
         for parts, others in zip(one.values(), other.values(), strict=True):
             for step, value, now in _paired(parts, others):
-                found = _first_difference(value, now, path + step[:50])
-                if found is not None:
-                    return found
-    return path
+                for each in differences(value, now, path + step[:50]):
+                    found = True
+                    yield each
+    if not found:
+        yield path, one, other
 
 
 def without_keys(path: str) -> str:

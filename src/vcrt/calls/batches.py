@@ -1,0 +1,186 @@
+"""Test the calls that a log's messages sent together: which of them conflict, and which are safe in any order.
+
+A batch is the calls of one message, or such as were waited for at once. Its calls are compared in the state in which
+they were sent, in every context that orders of them lead to. An order keeps what the log tells: a call that was made
+when another had its output stays behind that one. A call is *safe* if it commutes with each other call of its batch in
+all of these contexts: wherever it runs among them, states and outputs are the same.
+
+If the evidence of the whole trace lacks some of these contexts, the batch is replayed by itself, as a window of the
+trace. Not covered: schedules of whole traces (see :mod:`vcrt.calls.schedules`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from typing import Any
+
+from vcrt.calls.differences import Differing, difference_of
+from vcrt.calls.log_traces import Trace
+from vcrt.certificates.certificates import Certificate, UncertifiedError
+from vcrt.certificates.lattice import Lattice
+from vcrt.certificates.long_episodes import sound_lattice
+from vcrt.certificates.replay_tree import Answers, EpisodeReplays
+from vcrt.environments.tool_calls import CallEnvironment, initial_of
+from vcrt.partial_orders import PartialOrder
+from vcrt.replay.lattice_replay import replay_lattices
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Conflict:
+    """Two calls of a batch whose order matters: both orders, and where they end apart.
+
+    The context of the certificate begins with the calls before the batch.
+    """
+
+    certificate: Certificate
+    difference: tuple[Differing, ...]
+
+    @property
+    def calls(self) -> tuple[int, int]:
+        """The two calls."""
+        return self.certificate.pair
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Batch:
+    """Calls that were sent together, in the order in which they are taken, and what their order changes.
+
+    ``place`` is the log's line. ``raced``: they are taken in another order than they were made in, which alone gives
+    the log's outputs. ``num_contexts`` counts the contexts in which its calls were compared: all that its orders lead
+    to if it is ``complete``, else some. ``problem`` says why nothing was compared, if so.
+    """
+
+    calls: tuple[int, ...]
+    place: str
+    raced: bool
+    safe: tuple[int, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+    num_contexts: int = 0
+    complete: bool = False
+    problem: str | None = None
+
+    @property
+    def not_compared(self) -> tuple[int, ...]:
+        """The calls that are neither safe nor seen to conflict."""
+        known = {*self.safe, *(call for each in self.conflicts for call in each.calls)}
+        return tuple(call for call in self.calls if call not in known)
+
+
+def order_of_log(trace: Trace, part: range) -> PartialOrder:
+    """Return which calls of a part of a trace were sent behind which, numbered from the part's first call."""
+    pairs = combinations(range(len(part)), 2)
+    behind = [(i, j) for i, j in pairs if not trace.sent_together(part[i], part[j])]
+    return PartialOrder.of(len(part), behind)
+
+
+def batches_of(order: PartialOrder) -> tuple[range, ...]:
+    """Return the batches of two calls or more, given the order in which a log's calls were sent.
+
+    >>> batches_of(PartialOrder.of(4, [(0, 1), (0, 2), (1, 3), (2, 3)]))
+    (range(1, 3),)
+    """
+    found: list[range] = []
+    for call in range(order.num_operations):
+        before = order.predecessors[call]
+        start = next((k for k in range(call) if not before >> k & 1), call)
+        while found and found[-1].stop > start:
+            start = min(start, found.pop().start)
+        found.append(range(start, call + 1))
+    return tuple(batch for batch in found if len(batch) > 1)
+
+
+@dataclass(slots=True)
+class BatchTests:
+    """Tests batches of an episode whose calls were sent in ``order``; ``answers`` are those of all replays so far."""
+
+    environment: CallEnvironment[Any]
+    replays: EpisodeReplays
+    order: PartialOrder
+    answers: Answers = field(init=False)
+    _whole: Lattice = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.answers = Answers(dict(self.replays.tree.answers))
+        self._whole = Lattice.of(self.replays.tree)
+
+    def test(self, calls: range, *, place: str, raced: bool) -> Batch:
+        """Test a batch; raises what the environment raises."""
+        batch = Batch(calls=tuple(calls), place=place, raced=raced)
+        lattice = self._whole
+        contexts, complete = self._contexts(lattice, calls)
+        if not complete:
+            try:
+                lattice = self._replayed(calls)
+            except UncertifiedError as error:
+                return replace(batch, problem=f"{error.kind}: {error}")
+            contexts, complete = self._contexts(lattice, calls)
+        compared = self._compared(lattice, calls, contexts)
+        found = [lattice.certificate(n, pair) for pair, n in compared.items() if n is not None]
+        unsafe = {
+            call
+            for pair in combinations(calls, 2)
+            if not self.order.predecessors[pair[1]] >> pair[0] & 1
+            and (pair not in compared or compared[pair] is not None)
+            for call in pair
+        }
+        episode = self.replays.episode
+        return replace(
+            batch,
+            safe=tuple(call for call in calls if call not in unsafe),
+            conflicts=tuple(
+                Conflict(certificate=c, difference=difference_of(self.environment, episode, c))
+                for c in found
+            ),
+            num_contexts=len(contexts),
+            complete=complete,
+        )
+
+    def _replayed(self, calls: range) -> Lattice:
+        """Replay a batch by itself, after the calls before it; raises :class:`UncertifiedError` for flawed replays."""
+        episode, initial = self.replays.episode, initial_of(self.replays.episode)
+        before: Any = initial.get("before", ())
+        earlier = [operation.payload for operation in episode.operations[: calls.start]]
+        window = replace(
+            episode,
+            initial={**initial, "before": [*before, *earlier]},
+            operations=episode.operations[calls.start : calls.stop],
+        )
+        (found,) = replay_lattices(self.environment, [window])
+        prefix = tuple(range(calls.start))
+        known = self.replays.tree.answers
+        own = Answers(
+            {prefix[:length]: known[prefix[:length]] for length in range(len(prefix) + 1)}
+        )
+        for sequence, reached in found.tree.answers.items():
+            if sequence:
+                for answers in (own, self.answers):
+                    answers.note((*prefix, *(calls[n] for n in sequence)), reached)
+        sound_lattice(found.tree, allow_idle=True)
+        return sound_lattice(own.tree(episode.num_operations), allow_idle=True)
+
+    def _moves(self, lattice: Lattice, number: int, calls: range) -> list[int]:
+        return [n for n in self.order.moves(lattice.contexts[number].done) if n in calls]
+
+    def _contexts(self, lattice: Lattice, calls: range) -> tuple[list[int], bool]:
+        """Return the contexts that orders of a batch lead to, by length, and whether all were replayed."""
+        start = lattice.follow(tuple(range(calls.start)))
+        reached, complete = {start}, start is not None
+        for number in range(len(lattice.contexts)):  # A transition leads to a later context.
+            for call in self._moves(lattice, number, calls) if number in reached else ():
+                answer = lattice.transitions.get((number, call))
+                complete = complete and answer is not None
+                reached |= {answer} if isinstance(answer, int) else set()
+        return sorted(number for number in reached if number is not None), complete
+
+    def _compared(
+        self, lattice: Lattice, calls: range, contexts: list[int]
+    ) -> dict[tuple[int, int], int | None]:
+        """Return the pairs that were compared, each with the first context in which its order matters, if any does."""
+        found: dict[tuple[int, int], int | None] = {}
+        for number in contexts:
+            for pair in combinations(self._moves(lattice, number, calls), 2):
+                shown = lattice.shown(number, pair)
+                if shown is not None and shown[0] != "vacuous" and found.get(pair) is None:
+                    found[pair] = None if shown[0] == "diamond" else number
+        return dict(sorted(found.items()))

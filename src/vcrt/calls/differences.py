@@ -1,0 +1,178 @@
+"""Say where two orders of two calls end apart: places of the state, with both values, and parts of outputs.
+
+States of objects are compared by their canonical form, folders by their files and lines, others by their canonical
+bytes. Not covered: which orders differ (see :mod:`vcrt.certificates.lattice`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import partial
+from itertools import islice, zip_longest
+from typing import Any, TypeAlias
+
+from vcrt.certificates.certificates import Certificate
+from vcrt.environments.contract import Episode
+from vcrt.environments.folder_states import printable_path
+from vcrt.environments.shared_prefixes import state_after
+from vcrt.environments.states.object_copies import deeply
+from vcrt.environments.states.object_states import differences, form_of, without_keys
+from vcrt.environments.tool_calls import CallEnvironment, is_redacted, unseen_by
+from vcrt.hashing import Json, json_text
+
+#: The most places that are listed of a state, or of an output, and the most characters of a value.
+MAX_PLACES, MAX_VALUE = 20, 80
+#: What stands for every value that evidence is to hide.
+HIDDEN = "hidden"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Differing:
+    """A place where two orders end apart, such as ``state.stock["tea"]``, and what each has there.
+
+    ``forward`` is of the reference order, ``reverse`` of the other one; None if there is nothing. Values are shortened
+    around what differs. ``call`` is the call whose output has the place, None for a place of the state.
+    """
+
+    where: str
+    forward: str | None
+    reverse: str | None
+    call: int | None = None
+
+    def to_json(self) -> dict[str, Json]:
+        """The JSON form."""
+        found: dict[str, Json] = {} if self.call is None else {"call": self.call}
+        return {**found, "where": self.where, "forward": self.forward, "reverse": self.reverse}
+
+
+#: A place, and the values there; None for nothing.
+_Place: TypeAlias = tuple[str, str | None, str | None]
+
+
+def difference_of(
+    environment: CallEnvironment[Any], episode: Episode, certificate: Certificate
+) -> tuple[Differing, ...]:
+    """Return where the two orders of a certificate end apart; nothing if one of them is refused.
+
+    States are replayed. Their keys and values are hidden where outputs are: with ``--redact``, or if the environment's
+    class has a ``redact`` of its own. Raises what the environment raises.
+    """
+    state: Iterable[_Place] = ()
+    if certificate.verdict == "conflicts":
+        one, other = (
+            state_after(environment, episode, (*certificate.context, *path.operations))
+            for path in (certificate.forward, certificate.reverse)
+        )
+        objects = unseen_by(environment) is None
+        state = (
+            _of_objects(environment, one, other) if objects else _of_bytes(environment, one, other)
+        )
+        if is_redacted(episode) or type(environment).redact is not CallEnvironment.redact:
+            wheres = [without_keys(where) if objects else "state" for where, *_ in state]
+            state = [(where, HIDDEN, HIDDEN) for where in dict.fromkeys(wheres)]
+    with deeply():
+        found = [_around(*place) for place in islice(state, MAX_PLACES)]
+        for call in certificate.observers:
+            given, otherwise = certificate.forward.output_of, certificate.reverse.output_of
+            places = _of_texts(given.get(call), otherwise.get(call), "output")
+            found += [_around(*place, call) for place in islice(places, MAX_PLACES)]
+    return tuple(found)
+
+
+def _around(where: str, one: str | None, other: str | None, call: int | None = None) -> Differing:
+    """Shorten both values around the first character that differs."""
+    start = 0
+    if one is not None and other is not None and max(len(one), len(other)) > MAX_VALUE:
+        pairs = enumerate(zip_longest(one, other))
+        start = max(next((n for n, (a, b) in pairs if a != b), 0) - MAX_VALUE // 4, 0)
+
+    def part(text: str | None) -> str | None:
+        if text is None:
+            return None
+        end = start + MAX_VALUE
+        return "..." * (start > 0) + text[start:end] + "..." * (len(text) > end)
+
+    return Differing(where=where, forward=part(one), reverse=part(other), call=call)
+
+
+def _of_objects(environment: CallEnvironment[Any], one: Any, other: Any) -> Iterator[_Place]:
+    form = partial(form_of, ignored=environment.ignored, key_order=environment.key_order)
+    return _of_forms(form(one), form(other), "state")
+
+
+def _of_forms(one: Json, other: Json, where: str) -> Iterator[_Place]:
+    found = list(islice(differences(one, other, where), MAX_PLACES))
+    # Objects are numbered as they are met: a new one gives all behind it other numbers.
+    told = [each for each in found if not all(_kind(form) == "again" for form in each[1:])]
+    for place, value, another in told or found[:1]:
+        yield place, json_text(_plain(value)), json_text(_plain(another))
+
+
+def _kind(form: Json) -> str:
+    return next(iter(form), "") if isinstance(form, Mapping) else ""
+
+
+def _plain(form: Any) -> Any:
+    """Return a form without the names of classes: mappings, attributes and members are JSON objects and lists."""
+    if not isinstance(form, Mapping):
+        return form
+    if _kind(form) == "again":
+        return "an object that stands elsewhere, too"
+    inner = next(iter(form.values()), None)
+    if isinstance(inner, Mapping):
+        return {name: _plain(each) for name, each in inner.items()}
+    if not isinstance(inner, list):
+        return inner
+    if inner and all(isinstance(each, list) for each in inner):
+        return {key.strip('"'): _plain(each) for key, each in inner}
+    return [_plain(each) for each in inner]
+
+
+def _of_bytes(environment: CallEnvironment[Any], one: Any, other: Any) -> Iterator[_Place]:
+    """Compare states that are no objects: folders by what is in them, others by their canonical bytes."""
+    tree, another = (getattr(environment.snapshot(each), "content", None) for each in (one, other))
+    found = False
+    if isinstance(tree, Mapping) and isinstance(another, Mapping):
+        for path in sorted({*tree, *another}):
+            entry, now = tree.get(path), another.get(path)
+            ignored = any(fnmatchcase(path, pattern) for pattern in environment.ignored)
+            if not ignored and (entry is None or now is None or entry[:3] != now[:3]):
+                found = True
+                contents = [None if each is None else each.content for each in (entry, now)]
+                yield _of_lines(contents[0], contents[1], printable_path(path))
+    if not found:
+        yield _of_lines(environment.canonical(one), environment.canonical(other), "state")
+
+
+def _of_texts(one: str | None, other: str | None, where: str) -> Iterator[_Place]:
+    """Compare two outputs: of JSON the parts, else the lines."""
+    try:
+        value, another = (json.loads(each or "") for each in (one, other))
+    except (ValueError, RecursionError):
+        texts = [None if each is None else each.encode() for each in (one, other)]
+        yield _of_lines(texts[0], texts[1], where)
+    else:
+        yield from _of_forms(form_of(value), form_of(another), where)
+
+
+def _of_lines(one: bytes | None, other: bytes | None, where: str) -> _Place:
+    """Return the first lines that differ; of a single line, of no text and of what is missing, the whole."""
+    lines, others = ((each or b"").splitlines() for each in (one, other))
+    has_lines = max(len(lines), len(others)) > 1 and b"\0" not in (one or b"") + (other or b"")
+    if one is not None and other is not None and has_lines:
+        for number, (line, another) in enumerate(zip_longest(lines, others), start=1):
+            if line != another:
+                return f"{where}, line {number}", _text(line), _text(another)
+    return where, _text(one), _text(other)
+
+
+def _text(content: bytes | None) -> str | None:
+    if content is None:
+        return None
+    try:
+        return json_text(content.decode())
+    except UnicodeDecodeError:
+        return f"bytes {content.hex()}"

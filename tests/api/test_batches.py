@@ -1,0 +1,417 @@
+"""The batches of a log: what its messages sent together conflicts or is safe, and where two orders end apart."""
+
+from __future__ import annotations
+
+import json
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+import vcrt
+from command_line import run
+from shop import Shop
+from vcrt.calls.batches import BatchTests, batches_of, order_of_log
+from vcrt.calls.call_logs import read_traces
+from vcrt.calls.log_lifting import run_trace
+from vcrt.environments.contract import Rejected
+from vcrt.randomness import generator
+from vcrt.replay.lattice_replay import replay_lattices
+
+SHOP = Path(__file__).parents[1] / "support" / "shop.py"
+
+
+def openai(*messages):
+    """Messages of OpenAI's form: the calls (identifier, name, arguments, output) of each, results in their order."""
+    for calls in messages:
+        made = [
+            {"id": i, "type": "function", "function": {"name": n, "arguments": json.dumps(a)}}
+            for i, n, a, _ in calls
+        ]
+        yield {"role": "assistant", "content": None, "tool_calls": made}
+        for identifier, _, _, output in calls:
+            content = output if isinstance(output, str) else json.dumps(output)
+            yield {"role": "tool", "tool_call_id": identifier, "content": content}
+
+
+def anthropic(*messages):
+    """The same in the form of Anthropic's content blocks."""
+    for calls in messages:
+        uses = [{"type": "tool_use", "id": i, "name": n, "input": a} for i, n, a, _ in calls]
+        yield {"role": "assistant", "content": [{"type": "text", "text": "I do it."}, *uses]}
+        results = [
+            {"type": "tool_result", "tool_use_id": i, "content": json.dumps(output)}
+            for i, _, _, output in calls
+        ]
+        yield {"role": "user", "content": results}
+
+
+def look(identifier, item, left):
+    return identifier, "look", {"item": item}, {"item": item, "left": left}
+
+
+def order(identifier, item, customer):
+    return identifier, "order", {"item": item, "customer": customer}, {"ordered": item}
+
+
+def deliver(identifier, item, amount):
+    return identifier, "deliver", {"item": item, "amount": amount}, "delivered"
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(lines):
+        path = tmp_path / "trace.jsonl"
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return path
+
+    return write
+
+
+def scheduled(path, environment=Shop, **options):
+    (found,) = vcrt.schedule(path, environment=environment, jobs=1, **options)
+    return found
+
+
+FORMS = pytest.mark.parametrize("form", [openai, anthropic])
+
+
+@FORMS
+def test_two_calls_of_a_message_conflict_and_each_order_is_told(written, form):
+    path = written(form([order("a", "rice", "ann"), order("b", "tea", "ann")]))
+    found = scheduled(path)
+    assert found.ids == ("a", "b")
+    assert found.rounds == ((0, 1),)
+    assert (found.num_rounds, found.speed_up) == (2, 0.5)
+    (batch,) = found.batches
+    assert (batch.calls, batch.safe, batch.raced, batch.complete) == ((0, 1), (), False, True)
+    assert batch.place == f"{path}:1"
+    (conflict,) = batch.conflicts
+    assert conflict.calls == (0, 1)
+    assert conflict.certificate.verdict == "conflicts"
+    assert [each.to_json() for each in conflict.difference] == [
+        {"where": 'state["orders"]["ann"][0]', "forward": '"rice"', "reverse": '"tea"'},
+        {"where": 'state["orders"]["ann"][1]', "forward": '"tea"', "reverse": '"rice"'},
+    ]
+    assert found.differences[0, 1] == conflict.difference
+
+
+@FORMS
+def test_of_three_calls_of_a_message_two_are_safe(written, form):
+    message = [look("l1", "rice", 1), order("o1", "tea", "ann"), deliver("d1", "rice", 5)]
+    found = scheduled(written(form([look("l0", "tea", 3)], message)))
+    (batch,) = found.batches
+    assert batch.calls == (1, 2, 3)
+    assert batch.safe == (2,)
+    assert [each.calls for each in batch.conflicts] == [(1, 3)]
+    assert [each.to_json() for each in batch.conflicts[0].difference] == [
+        {"call": 1, "where": 'output["left"]', "forward": "1", "reverse": "6"}
+    ]
+    assert not batch.not_compared
+    assert found.rounds == ((0,), (1, 2, 3))
+
+
+def test_a_batch_is_safe_and_more_could_have_been_sent_with_it(written, capsys):
+    messages = [
+        [look("l0", "tea", 3), look("l1", "rice", 1)],
+        [order("o1", "tea", "ann")],
+        [order("o2", "rice", "bob")],
+        [look("l2", "tea", 2), look("l3", "rice", 0)],
+    ]
+    path = written(openai(*messages))
+    found = scheduled(path)
+    assert found.rounds == ((0, 1), (2,), (3,), (4, 5))
+    assert [batch.safe for batch in found.batches] == [(0, 1), (4, 5)]
+    assert found.joined == ((2, 3),)
+    assert (found.num_rounds, found.speed_up) == (3, 4 / 3)
+
+    code, out, _ = run(capsys, "schedule", path, "--environment", f"{SHOP}:Shop", "--jobs", "1")
+    assert code == 0
+    lines = out.splitlines()
+    assert '   0  look(item="tea")  [l0]' in lines
+    assert (
+        "6 calls in 4 rounds in the log; 3 would do: 1.3 times fewer, if each call takes as long"
+        in lines
+    )
+    assert f"{path}:1: 2 calls sent together, 0 and 1" in lines
+    assert "  0 and 1 are safe: the same in every order, 4 contexts replayed" in lines
+    assert "could have been sent together: 2 and 3" in lines
+    assert lines[-2:] == [*found.caveats]
+    assert len(lines) < 30
+
+
+def test_the_text_says_what_each_order_gives(written, capsys):
+    message = [order("o1", "rice", "ann"), order("o2", "rice", "bob"), look("l", "tea", 3)]
+    message[1] = (*message[1][:3], "Error: no rice left")
+    path = written(openai(message))
+    _, out, _ = run(capsys, "schedule", path, "--environment", f"{SHOP}:Shop", "--jobs", "1")
+    told = out[out.index(f"{path}:1") :].splitlines()
+    assert told[1:5] == [
+        "  0 and 1 conflict:",
+        '    0 first: 0 gives {"ordered":"rice"}; 1 gives {"error":"no rice left"}',
+        "    1 first: 0 is refused: no rice left",
+        "  2 is safe: the same in every order, 8 contexts replayed",
+    ]
+
+
+def test_a_batch_that_raced_has_the_order_of_the_log(written):
+    calls = [look("a", "tea", 2), order("b", "tea", "ann")]
+    assistant, first, second = openai(calls)
+    found = scheduled(written([assistant, second, first]))
+    (batch,) = found.batches
+    assert batch.raced
+    assert found.ids == ("b", "a")
+    (conflict,) = batch.conflicts
+    assert [(each.call, each.forward) for each in conflict.difference] == [(1, "2")]
+
+
+def test_a_log_of_single_calls_has_todays_count(written, capsys):
+    path = written(
+        [{"id": "x", "name": "look", "arguments": {"item": item}} for item in ("tea", "rice")]
+    )
+    found = scheduled(path)
+    assert found.ids == ("x", "x")
+    assert (found.rounds, found.batches, found.speed_up) == (((0,), (1,)), (), 2.0)
+    _, out, _ = run(capsys, "schedule", path, "--environment", f"{SHOP}:Shop", "--jobs", "1")
+    assert "2 calls in 1 wave: 2.0 times fewer rounds, if each call takes as long" in out
+    assert "sent together" not in out
+
+
+def test_json_has_identifiers_batches_and_differences(written, capsys):
+    message = [order("o1", "rice", "ann"), deliver("d1", "rice", 5), order("o2", "tea", "ann")]
+    path = written(openai(message, [look("l1", "tea", 2)]))
+    given = [path, "--environment", f"{SHOP}:Shop", "--jobs", "1", "--json"]
+    (document,) = json.loads(run(capsys, "schedule", *given)[1])
+    assert document["ids"] == ["o1", "d1", "o2", "l1"]
+    assert document["rounds"] == [[0, 1, 2], [3]]
+    assert (document["num_rounds"], document["speed_up"]) == (3, 0.667)
+    (batch,) = document["batches"]
+    assert (batch["ids"], batch["safe"]) == (["o1", "d1", "o2"], [1])
+    (conflict,) = batch["conflicts"]
+    assert conflict["ids"] == ["o1", "o2"]
+    assert conflict["difference"][0] == {
+        "where": 'state["orders"]["ann"][0]',
+        "forward": '"rice"',
+        "reverse": '"tea"',
+    }
+    edges = {(edge["first"], edge["second"]): edge for edge in document["edges"]}
+    assert edges[2, 3]["ids"] == ["o2", "l1"]
+    assert edges[2, 3]["difference"][0]["where"] == 'output["left"]'
+    assert len(document["caveats"]) == 2
+
+
+class Secrets(vcrt.CallEnvironment):
+    """Puts what its tools are given into the state, in another form."""
+
+    name = "secrets"
+
+    def reset(self, initial):
+        return {"kept": {}, "marks": set()}
+
+    def call(self, state, name, arguments):
+        secret = f"secret-{arguments['number']}"
+        if name == "last":
+            state["kept"]["last"] = secret
+        elif name == "mark":
+            state["marks"] = {secret}
+        elif name == "under":
+            state["kept"] = {secret: 1}
+        return f"gave {secret}"
+
+
+class Shy(Secrets):
+    """Hides what its tools give by itself."""
+
+    def redact(self, output):
+        return "hidden by the class"
+
+
+@pytest.mark.parametrize("name", ["last", "mark", "under"])
+def test_redacted_values_are_nowhere(written, capsys, name):
+    calls = [(f"c{n}", name, {"number": n}, None) for n in (1, 2)]
+    path = written([line for line in openai(calls) if line["role"] == "assistant"])
+    for environment, options in ((Secrets, {"redact": True}), (Shy, {})):
+        found = scheduled(path, environment, **options)
+        (batch,) = found.batches
+        (conflict,) = batch.conflicts
+        assert {each.forward for each in conflict.difference if each.call is None} == {"hidden"}
+        assert "secret-" not in repr(found).replace("call_id", "")
+    assert "secret-" in repr(scheduled(path, Secrets))
+
+
+class Texts(vcrt.CallEnvironment):
+    """A text whose canonical form is its lines, as that of a database would be."""
+
+    name = "texts"
+
+    def reset(self, initial):
+        return ["begin", "end"]
+
+    def call(self, state, name, arguments):
+        state.insert(-1, arguments["line"])
+        return "a long output that says nothing, " * 3 + str(len(state)) + " lines"
+
+    def canonical(self, state):
+        return "\n".join(state).encode()
+
+    def snapshot(self, state):
+        return list(state)
+
+    def restore(self, snapshot):
+        return list(snapshot)
+
+
+def test_states_of_other_forms_differ_in_lines_and_long_outputs_in_their_part(written, capsys):
+    calls = [(f"c{n}", "add", {"line": f"line {n}"}, None) for n in (1, 2)]
+    lines = [line for line in openai(calls) if line["role"] == "assistant"]
+    (conflict,) = scheduled(written(lines), Texts).batches[0].conflicts
+    line, *outputs = conflict.difference
+    assert line.to_json() == {
+        "where": "state, line 2",
+        "forward": '"line 1"',
+        "reverse": '"line 2"',
+    }
+    assert [each.call for each in outputs] == [0, 1]
+    assert outputs[0].forward.endswith('3 lines"')
+    assert outputs[0].reverse.endswith('4 lines"')
+
+
+def test_arguments_of_one_message_do_not_come_from_its_outputs(written):
+    # No results are logged: what the environment gives is no earlier than the message.
+    calls = [("a", "add", {"line": "4 lines"}, None), ("b", "add", {"line": "3 lines"}, None)]
+    lines = [line for line in openai(calls) if line["role"] == "assistant"]
+    found = scheduled(written(lines), Texts)
+    assert {edge.kind for edge in found.schedule.edges} == {"conflicts"}
+    one_by_one = [line for line in openai(calls[:1], calls[1:]) if line["role"] == "assistant"]
+    assert scheduled(written(one_by_one), Texts).rounds == ((0,), (1,))
+
+
+def test_blocks_behind_a_result_are_another_round(written):
+    use = {"type": "mcp_tool_use", "server_name": "s", "name": "look", "input": {"item": "tea"}}
+    result = {"type": "mcp_tool_result", "content": '{"item":"tea","left":3}'}
+    blocks = [block for n in "ab" for block in ({**use, "id": n}, {**result, "tool_use_id": n})]
+    found = scheduled(written([{"role": "assistant", "content": blocks}]))
+    assert found.rounds == ((0,), (1,))
+    together = [{**use, "id": "a"}, {**use, "id": "b"}]
+    together += [{**result, "tool_use_id": n} for n in "ab"]
+    found = scheduled(written([{"role": "assistant", "content": together}]))
+    assert found.rounds == ((0, 1),)
+
+
+def test_lines_of_claude_code_with_one_message_are_one_round(written):
+    def line(role, block, **more):
+        return {
+            "type": role,
+            "sessionId": "s",
+            "message": {"role": role, "content": [block], **more},
+        }
+
+    uses = [{"type": "tool_use", "id": n, "name": "look", "input": {"item": "tea"}} for n in "ab"]
+    content = '{"item":"tea","left":3}'
+    results = [{"type": "tool_result", "tool_use_id": n, "content": content} for n in "ab"]
+    for names, rounds in ((("m", "m"), ((0, 1),)), (("m", "n"), ((0,), (1,)))):
+        lines = [
+            made
+            for use, result, name in zip(uses, results, names, strict=True)
+            for made in (line("assistant", use, id=name), line("user", result))
+        ]
+        assert scheduled(written(lines)).rounds == rounds
+
+
+class Cells(vcrt.CallEnvironment):
+    """A few cells, with tools that read, set, add and take; refusals and outputs depend on what others did."""
+
+    name = "cells of batches"
+
+    def reset(self, initial):
+        return {"cells": [0, 1], "log": []}
+
+    def call(self, state, name, arguments):
+        cells, at, by = state["cells"], arguments["cell"], arguments.get("by", 0)
+        if name == "get":
+            return cells[at]
+        if name == "take":
+            if cells[at] < by:
+                raise vcrt.CallRefused(f"no {by}")
+            cells[at] -= by
+        elif name == "set":
+            cells[at] = by
+        elif name == "swap":
+            cells.reverse()
+        else:
+            cells[at] += by
+        return "done"
+
+
+def draw_log(seed):
+    """Messages of one to four random calls, without outputs."""
+    draw = generator(seed, "logs of batches")
+    lines, number = [], 0
+    for size in (1, 2 + int(draw.integers(3)), 1 + int(draw.integers(2))):
+        calls = []
+        for _ in range(size):
+            name = ["get", "get", "add", "add", "take", "set", "swap"][int(draw.integers(7))]
+            given = {"cell": int(draw.integers(2)), "by": int(draw.integers(3))}
+            calls.append((f"c{number}", name, given, None))
+            number += 1
+        lines += [line for line in openai(calls) if line["role"] == "assistant"]
+    return lines
+
+
+def outcome(environment, episode, sequence):
+    """The state, the outputs, or that a call is refused; computed from a fresh start, call by call."""
+    state, outputs = environment.initial_state(episode), {}
+    for call in sequence:
+        answer = environment.step(state, episode.operations[call])
+        if isinstance(answer, Rejected):
+            return "refused"
+        state, outputs[call] = answer.state, answer.output
+    return environment.canonical(state), outputs
+
+
+@pytest.mark.parametrize("sampled", [False, True], ids=["of the trace", "by itself"])
+def test_batches_are_what_brute_force_finds(written, sampled):
+    seen = {"safe": 0, "conflict": 0, "partly safe": 0, "behind others": 0, "by itself": 0}
+    environment = Cells()
+    for seed in range(40):
+        (trace,) = read_traces(written(draw_log(seed)))
+        ran = run_trace(environment, trace, 0, source="a test")
+        episode = ran.windows[0].episode
+        (replays,) = replay_lattices(environment, [episode], sampled=sampled)
+        sent = order_of_log(ran.trace, range(episode.num_operations))
+        tests = BatchTests(environment, replays, sent)
+        for calls in batches_of(sent):
+            batch = tests.test(calls, place="here", raced=False)
+            assert batch.complete
+            assert batch.problem is None
+            before = tuple(range(calls.start))
+            ends = {
+                each: outcome(environment, episode, (*before, *each))
+                for each in permutations(calls)
+            }
+            reference = ends[tuple(calls)]
+            assert reference != "refused"
+            all_alike = all(end == reference for end in ends.values())
+            assert all_alike == (batch.safe == batch.calls) == (not batch.conflicts), seed
+            for call in batch.safe:
+                # Wherever it runs among the others, all is the same.
+                by_others = {}
+                for each, end in ends.items():
+                    rest = tuple(n for n in each if n != call)
+                    assert by_others.setdefault(rest, end) == end, (seed, call, each)
+            for conflict in batch.conflicts:
+                pair = conflict.calls
+                context = conflict.certificate.context
+                assert set(context) - set(before) <= set(calls) - set(pair)
+                both = [
+                    outcome(environment, episode, (*context, *each)) for each in (pair, pair[::-1])
+                ]
+                assert both[0] != both[1], (seed, pair)
+                seen["behind others"] += len(context) > len(before)
+            assert not batch.not_compared
+            seen["safe"] += all_alike
+            seen["conflict"] += bool(batch.conflicts)
+            seen["partly safe"] += bool(batch.conflicts) and bool(batch.safe)
+        seen["by itself"] += len(tests.answers.by_sequence) > len(replays.tree)
+    assert all(seen[key] > 1 for key in seen if key != "by itself"), seen
+    assert (seen["by itself"] > 2) == sampled, seen
