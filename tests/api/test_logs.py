@@ -15,7 +15,7 @@ from typing import ClassVar
 import pytest
 
 import vcrt
-from command_line import refused, run
+from command_line import ran, refused, run
 from shop import Shop
 from vcrt.calls.call_logs import looks_drawn, read_traces, same_output, same_refusal, windows
 from vcrt.calls.log_lifting import run_trace
@@ -224,9 +224,10 @@ def everything_in(folder):
     ("command", "wrong"),
     [("lift log", False), ("schedule", False), ("annotate", False), ("lift log", True)],
 )
-def test_redacted_secrets_are_nowhere(tmp_path, command, wrong):
+def test_redacted_secrets_are_nowhere(tmp_path, monkeypatch, command, wrong):
     """Neither outputs nor reasons, of the log's own order or another, are in a file or on the screen."""
-    (tmp_path / "session.py").write_text(SECRETIVE)
+    monkeypatch.chdir(tmp_path)
+    Path("session.py").write_text(SECRETIVE)
     names = ["act", "login", "act", "login", "act"]
     lines = [{"name": name, "arguments": {}} for name in names]
     if wrong:
@@ -237,13 +238,7 @@ def test_redacted_secrets_are_nowhere(tmp_path, command, wrong):
     options = ["--environment", "session.py:Session", "--window", "2", "--jobs", "1", "--redact"]
     said = ""
     for more in ([], ["--json"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "vcrt", *command.split(), log.name, *options, *output, *more],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = ran(*command.split(), log.name, *options, *output, *more)
         said += done.stdout + done.stderr
         output = []
     assert "login" in said
@@ -283,12 +278,12 @@ def test_a_tool_that_there_is_not_is_named_with_a_near_one(written):
         vcrt.lift_log([path], environment=Named, jobs=1)
     assert caught.value.where == f"{path}:7, call 6 ordr()"
     failed = {"name": "ordr", "arguments": {}, "output": "Error: no such tool"}
-    found = vcrt.lift_log([written([failed, *plain()])], environment=Named, jobs=1)
+    found = vcrt.lift_log([written([failed, *plain()[:3]])], environment=Named, jobs=1)
     (left_out,) = found.left_out
     assert left_out.text.startswith(
-        f"{path}: 1 of 7 calls is left out, in {path}:1: a call of an unknown tool 'ordr'"
+        f"{path}: 1 of 4 calls is left out, in {path}:1: a call of an unknown tool 'ordr'"
     )
-    assert found.calls[0].episode.num_operations == 6
+    assert found.calls[0].episode.num_operations == 3
 
 
 class Till:
@@ -374,14 +369,14 @@ def unreadable(output):
 
 def test_a_call_with_arguments_that_are_no_json_is_left_out_where_it_failed(capsys, written):
     lines = [*chat(), *unreadable("Error: bad arguments")]
-    path = written([*unreadable("Error: bad arguments"), *chat()])
+    path = written([*unreadable("Error: bad arguments"), *chat(CALLS[:3])])
     given = ["schedule", path, "--environment", f"{SHOP}:Shop", "--jobs", "1"]
     code, out, _ = run(capsys, *given)
     assert code == 0
     first = out.split("\n")[0]
-    assert f"1 of 7 calls is left out, in {path}:1: a call whose arguments are no JSON" in first
+    assert f"1 of 4 calls is left out, in {path}:1: a call whose arguments are no JSON" in first
     assert "whose output says that it failed" in first
-    assert "6 calls in" in out
+    assert "3 calls in" in out
     (document,) = json.loads(run(capsys, *given, "--json")[1])
     (left_out,) = document["left_out"]
     assert left_out["where"] == f"{path}:1"
@@ -455,13 +450,13 @@ def test_a_log_of_one_call_has_nothing_to_compare(capsys, written):
 
 def test_long_traces_are_told_before_they_are_replayed(written, caplog):
     caplog.set_level("INFO", "vcrt")
-    path = written(plain()[:2] * 6)
+    path = written([*plain()[:2] * 5, plain()[0]])
     lifted(path)
     (told,) = [text for text in caplog.messages if "--window 4" in text]
-    assert "12 of 12 calls are certified together" in told
+    assert "11 of 11 calls are certified together" in told
     caplog.clear()
     lifted(path, window=4)
-    lifted(written(plain()))
+    lifted(written(plain()[:3]))
     assert not any("--window 4" in text for text in caplog.messages)
 
 
@@ -520,12 +515,7 @@ def test_what_cannot_be_lifted_is_said(written, tmp_path):
 def test_the_commands_read_a_class_from_its_file(written):
     path = written(chat())
     environment = f"{SHOP}:Shop"
-    done = subprocess.run(
-        [sys.executable, "-m", "vcrt", "lift", "log", str(path), "--environment", environment],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = ran("lift", "log", path, "--environment", environment)
     assert "1 of 1 episode certified" in done.stdout
     done = subprocess.run(
         [
@@ -586,7 +576,7 @@ def test_calls_that_are_left_out_are_said_first_and_end_in_an_error(capsys, writ
 
 
 def test_a_trace_that_is_too_short_is_said_beside_others(capsys, written):
-    path = written([{"calls": plain()}, {"id": "short", "calls": plain()[:1]}])
+    path = written([{"calls": plain()[:3]}, {"id": "short", "calls": plain()[:1]}])
     given = [path, "--environment", f"{SHOP}:Shop", "--jobs", "1"]
     code, out, _ = run(capsys, "schedule", *given)
     assert code == 0

@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 
 import toy_environment as toy
+from command_line import ran
 from vcrt.api.certifying import verify_certificate
 from vcrt.api.datasets import Shown, show
 from vcrt.certificates.certificates import ExclusionKind
@@ -53,8 +54,8 @@ def squeezed(text):
     return "".join(text.split())
 
 
-def vcrt(*arguments):
-    """The real command in its own process, its output piped."""
+def in_its_own_process(*arguments):
+    """How the command that is installed ended, its output piped."""
     return subprocess.run(
         [VCRT, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False
     )
@@ -70,7 +71,7 @@ def beside(done):
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
     """A real certificate, made by the command."""
-    done = vcrt("show", "clrs/bellman_ford/7", "--json")
+    done = ran("show", "clrs/bellman_ford/7", "--json")
     assert (done.returncode, beside(done)) == (0, [])
     path = tmp_path_factory.mktemp("certificate") / "clrs.json"
     path.write_text(done.stdout)
@@ -306,7 +307,7 @@ def test_pairs_that_do_not_exist_are_refused(tmp_path):
     for pair in ((1, 1), (0, 4), (-1, 2)):
         with pytest.raises(VcrtError, match="no such pair"):
             shown(str(path), pair=pair)
-    done = vcrt("show", path, "--pair", 0, 1, "--json")
+    done = ran("show", path, "--pair", 0, 1, "--json")
     assert done.returncode == 2
     assert "options that do not go together" in done.stderr
 
@@ -391,17 +392,17 @@ def test_what_was_checked_is_printed_with_counts(tmp_path):
 
 
 def test_the_command_shows_and_verifies(certificate):
-    done = vcrt("show", "clrs/bellman_ford/7")
+    done = in_its_own_process("show", "clrs/bellman_ford/7")
     assert (done.returncode, beside(done)) == (0, [])
     for operation in json.loads(certificate.read_text())["episode"]["operations"]:
         assert f"relax {operation['signature'].split()[-1]}" in done.stdout
     assert "12 of 24 orders are legal" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 120
-    from_file = vcrt("show", certificate)
+    from_file = ran("show", certificate)
     assert from_file.returncode == 0
     pairs = "Pairs, each in every context"
     assert from_file.stdout.partition(pairs)[2] == done.stdout.partition(pairs)[2]
-    done = vcrt("verify", "--certificate", certificate)
+    done = ran("verify", "--certificate", certificate)
     assert (done.returncode, beside(done)) == (0, [])
     assert "24 of 24 orders again in a fresh process" in done.stdout
 
@@ -410,7 +411,7 @@ def test_the_command_finds_a_forgery_and_says_where(certificate, tmp_path):
     text = certificate.read_text()
     changed = tmp_path / "changed.json"
     changed.write_text(text.replace(" is not reached yet", " no", 1))
-    done = vcrt("verify", "--certificate", changed)
+    done = ran("verify", "--certificate", changed)
     assert (done.returncode, done.stdout) == (4, "")
     assert "sha256" in done.stderr
 
@@ -418,7 +419,7 @@ def test_the_command_finds_a_forgery_and_says_where(certificate, tmp_path):
     versions = replace(sealed.certified.versions, verifier="dm-clrs 1.0.0")
     other = certificate_document(replace(sealed.certified, versions=versions), PAPER_PRESET)
     changed.write_text(document_text(other))
-    done = vcrt("verify", "--certificate", changed)
+    done = ran("verify", "--certificate", changed)
     assert done.returncode == 4
     assert "other versions of 'clrs'" in done.stderr
     for part in ("where", "found", "expected", "to mend"):
@@ -427,11 +428,11 @@ def test_the_command_finds_a_forgery_and_says_where(certificate, tmp_path):
 
 def test_the_command_wants_one_thing_to_verify(certificate, tmp_path):
     for arguments in ((), (tmp_path, "--certificate", certificate)):
-        done = vcrt("verify", *arguments)
+        done = ran("verify", *arguments)
         assert done.returncode == 2
         assert "vcrt verify --certificate FILE" in done.stderr
         assert "Traceback" not in done.stderr
-    done = vcrt("verify", "--certificate", tmp_path / "absent")
+    done = ran("verify", "--certificate", tmp_path / "absent")
     assert done.returncode == 4
     assert "No such file" in done.stderr
 
@@ -441,7 +442,7 @@ def test_a_message_that_quotes_a_file_cannot_steer_the_terminal(certificate, tmp
     document["\x1b[2J"] = 1
     changed = tmp_path / "changed.json"
     changed.write_text(json.dumps(document))
-    done = vcrt("verify", "--certificate", changed)
+    done = ran("verify", "--certificate", changed)
     assert done.returncode == 4
     assert "\x1b" not in done.stderr
     assert "\\x1b[2J" in done.stderr

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from command_line import ran
 from terminals import VCRT, in_a_terminal
 
 
@@ -52,8 +53,7 @@ def test_long_work_has_bars_with_rate_and_remaining_time(tmp_path):
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_completion_for_shells(shell):
-    done = subprocess.run(
-        [*VCRT, "--tyro-print-completion", shell], capture_output=True, text=True, check=True
-    )
+    done = ran("--tyro-print-completion", shell)
+    assert done.returncode == 0
     assert "certify" in done.stdout
     assert "vcrt" in done.stdout

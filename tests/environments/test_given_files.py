@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from types import ModuleType
 import pytest
 
 import vcrt
+from command_line import ran
 from documentation import blocks, text_of
 from vcrt.environments.guarding import make_guarded
 from vcrt.environments.registry import named_factory
@@ -44,6 +46,8 @@ def take(state, arguments):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("stock_of_the_shop", "taking_of_the_shop", "corner"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     (tmp_path / "stock_of_the_shop.py").write_text(BESIDE)
     (tmp_path / "taking_of_the_shop.py").write_text(TAKING)
     (tmp_path / "corner.py").write_text(SHOP)
@@ -54,6 +58,11 @@ def folder(tmp_path, monkeypatch):
 
 
 def vcrt_command(folder, *arguments):
+    with contextlib.chdir(folder):
+        return ran(*arguments)
+
+
+def in_its_own_process(folder, *arguments):
     return subprocess.run(
         [sys.executable, "-m", "vcrt", *map(str, arguments)],
         cwd=folder,
@@ -67,7 +76,7 @@ def vcrt_command(folder, *arguments):
 def test_a_file_imports_what_lies_beside_it_in_every_command(folder):
     given = ("--environment", "corner.py:Shop")
     # From another folder, by a path: nothing but the file's own folder is where its modules are.
-    done = vcrt_command(
+    done = in_its_own_process(
         folder.parent, "lift", "log", folder / "trace.jsonl", "--environment",
         f"{folder.name}/corner.py:Shop", "--output", folder / "data", "--jobs", 2,
     )  # fmt: skip
@@ -75,8 +84,8 @@ def test_a_file_imports_what_lies_beside_it_in_every_command(folder):
     option = f"--environment {folder.name}/corner.py:Shop"
     assert f"next: vcrt verify {folder / 'data'} {option}" in done.stdout
     assert f"vcrt show corner-shop/log/0 --dataset {folder / 'data'} {option}" in done.stdout
-    assert vcrt_command(folder, "verify", "data", *given, "--jobs", 1).returncode == 0
-    shown = vcrt_command(folder, "show", "corner-shop/log/0", "--dataset", "data", *given)
+    assert in_its_own_process(folder, "verify", "data", *given, "--jobs", 1).returncode == 0
+    shown = in_its_own_process(folder, "show", "corner-shop/log/0", "--dataset", "data", *given)
     assert 'take(item="tea", amount=1)' in shown.stdout, shown.stderr
 
 

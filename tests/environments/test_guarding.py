@@ -43,7 +43,10 @@ def test_a_plug_in_that_exits_when_it_is_imported_is_no_success(place, command):
     met(place, command, "import:exit")
 
 
-@pytest.mark.parametrize("command", ["certify", "verify", "show"])
+@pytest.mark.parametrize(
+    "command",
+    ["verify", *(pytest.param(name, marks=pytest.mark.slow) for name in ("certify", "show"))],
+)
 def test_a_step_that_exits_is_no_success(place, command):
     done = met(place, command, "step:exit")
     assert done.returncode == EnvironmentFailure.exit_code
@@ -51,8 +54,8 @@ def test_a_step_that_exits_is_no_success(place, command):
 
 
 def test_a_step_that_hangs_is_ended_named_and_leaves_nothing(place):
-    done = met(place, "verify", "step:hang", timeout_s=2)
-    assert "no answer after 2 s" in done.stderr
+    done = met(place, "verify", "step:hang", timeout_s=1)
+    assert "no answer after 1 s" in done.stderr
     assert "again when it was tried alone" in done.stderr
 
 
@@ -197,7 +200,7 @@ def test_a_time_limit_that_is_none_is_refused(bad, monkeypatch):
 
 
 class Slow(toy.ToyEnvironment):
-    call_timeout_s = 1.0
+    call_timeout_s = 0.5
 
     def versions(self):
         import time
@@ -207,7 +210,7 @@ class Slow(toy.ToyEnvironment):
 
 
 def test_the_limit_of_the_class_holds():
-    with pytest.raises(VerifierFailure, match=r"(?s)'toy', versions.*no answer after 1 s"):
+    with pytest.raises(VerifierFailure, match=r"(?s)'toy', versions.*no answer after 0.5 s"):
         vcrt.certify_episode(Slow, toy.ToyEnvironment().sample("needs", 1))
 
 

@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
+import subprocess
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+
 from vcrt.cli import main
+
+
+def ran(*arguments):
+    """How a command ended that is run in this process, as :func:`subprocess.run` gives it."""
+    command = [str(each) for each in arguments]
+    out, err, code = StringIO(), StringIO(), 0
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            main(command)
+        except SystemExit as stop:
+            code = stop.code or 0
+    return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
 
 
 def run(capsys, *arguments):

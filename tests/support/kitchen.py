@@ -64,7 +64,7 @@ class ThoughtfulKitchen(Kitchen):
 class ImpatientKitchen(Kitchen):
     """One that does not wait long."""
 
-    call_timeout_s = 1.0
+    call_timeout_s = 0.5
 
 
 class FirstLineKitchen(Kitchen):

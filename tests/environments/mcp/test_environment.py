@@ -28,7 +28,6 @@ from vcrt.environments.contract import ReplayRequest
 from vcrt.environments.shared_prefixes import replay_sharing
 from vcrt.environments.tool_calls import CallRefused, Tool
 from vcrt.errors import MalformedInputError, UnknownNameError, VcrtError
-from vcrt.orders import all_orders
 
 
 @pytest.fixture
@@ -146,7 +145,9 @@ def test_it_gets_no_variables_but_a_few(small, monkeypatch):
 def test_restored_states_answer_as_those_that_were_made_anew(kind):
     environment = kind()
     episode = environment.sample("calls", 0)
-    requests = [ReplayRequest(episode, order) for order in all_orders(episode.num_operations)]
+    # From the first state twice, and from that after the first step.
+    orders = [(0, 1, 2), (0, 2, 1), (1, 0, 2)]
+    requests = [ReplayRequest(episode, order) for order in orders]
     shared = replay_sharing(environment, requests)
     assert shared == environment.replay(requests)
     assert len({replay.terminal_hash for replay in shared}) > 1
