@@ -16,12 +16,12 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from vcrt import processes, workers
+from vcrt.processes import work, workers
 from vcrt.replay import completion_judge, shards
 
 
 class _WorkersHere:
-    """Stands for :class:`vcrt.workers.Workers`: work is done when it is submitted."""
+    """Stands for :class:`vcrt.processes.workers.Workers`: work is done when it is submitted."""
 
     #: The one that works now, if any; and the last one that did.
     at_work: str | None = None
@@ -83,7 +83,7 @@ def _workers(jobs: int, on_wait: Callable[[], None]) -> Any:
 
 
 _own_process = shards._this_process
-processes.Workers = _workers  # type: ignore[misc,assignment]
+work.Workers = _workers  # type: ignore[misc,assignment]
 completion_judge.Workers = _workers  # type: ignore[misc,assignment]
 shards._this_process = lambda: _WorkersHere.at_work or _own_process()
 

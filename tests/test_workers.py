@@ -15,9 +15,17 @@ import psutil
 import pytest
 
 from vcrt.errors import MalformedInputError, VerifierFailure
-from vcrt.process_records import SERVER_MARK, TIMEOUT, WORKERS_MARK, bears_mark, mark_process
 from vcrt.processes import in_fresh_processes, kept_processes
-from vcrt.workers import Workers, end_marked, is_alive
+from vcrt.processes.watching import (
+    SERVER_MARK,
+    TIMEOUT,
+    WORKERS_MARK,
+    bears_mark,
+    end_marked,
+    is_alive,
+    mark_process,
+)
+from vcrt.processes.workers import Workers
 
 pytestmark = pytest.mark.processes
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
@@ -167,3 +175,11 @@ def test_one_process_does_piece_after_piece_and_is_started_anew_after_it_died(
         assert limit == "7"
     assert is_gone(first)
     assert is_gone(last)
+
+
+def test_a_worker_imports_of_the_layer_only_what_serves() -> None:
+    # A lambda is sent by value: this module, which imports more, is not imported there.
+    names = lambda _: [name for name in sys.modules if name.startswith("vcrt.processes.")]  # noqa: E731
+    with Workers(1, lambda: None) as workers:
+        found = workers.result(workers.submit(names, None))
+    assert {*found} == {"vcrt.processes.workers", "vcrt.processes.watching"}

@@ -3,7 +3,7 @@
 Work with countable units is a task. Work without units (loading a model, say) is a stage, which is logged to the logger
 ``vcrt`` like messages to the user; by default nothing listens to it. Each process counts the calls of environments that
 it makes; a worker writes its counts and messages to a :class:`Record`. Not covered: what a worker does at this moment,
-and its time limit (see :mod:`vcrt.process_records`).
+and its time limit (see :mod:`vcrt.processes.watching`).
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ from vcrt.environments.written import (
 )
 from vcrt.errors import EnvironmentFailure, MalformedInputError, VerifierFailure
 from vcrt.partial_orders import PartialOrder, linear_extensions_up_to
-from vcrt.process_records import WORKERS_MARK
+from vcrt.processes.watching import WORKERS_MARK
 from vcrt.randomness import generator
 from vcrt.replay.completion_judge import CompletionJudge
 from vcrt.replay.completions import (

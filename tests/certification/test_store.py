@@ -236,7 +236,7 @@ def test_workers_are_small_interpreters_with_a_thread_each_unless_the_environmen
     monkeypatch.setenv(names[1], "2")
     found = list(in_fresh_processes(started_as, names, jobs=1, error=VerifierFailure))
     assert [number for _, number in found] == ["1", "2"]
-    assert all(option == "-c" and "vcrt.workers" in code for (option, code), _ in found)
+    assert all(option == "-c" and "vcrt.processes.workers" in code for (option, code), _ in found)
 
 
 def test_a_backend_that_is_not_installed_is_named(monkeypatch):

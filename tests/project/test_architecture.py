@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -37,7 +38,6 @@ FLOWS = {
 FOUNDATIONS = {
     "vcrt": {
         *(
-            "process_records",
             "documents",
             "forms",
             "errors",
@@ -48,7 +48,7 @@ FOUNDATIONS = {
             "orders",
         ),
         *("partial_orders", "plugins", "printable", "processes", "progress"),
-        *("randomness", "storage", "workers"),
+        *("randomness", "storage"),
     },
     "vcrt_train": {"config", "config_files", "randomness"},
 }
@@ -142,6 +142,38 @@ def test_every_import_points_to_the_left():
                     assert other in foundations or is_left, f"{path} imports {other}"
 
 
+#: Which modules of the layer for processes each of them imports, as its docstring says.
+OF_PROCESSES = {
+    "__init__": {"work"},
+    "work": {"Backend", "watching", "workers"},
+    "workers": {"watching"},
+    "watching": set(),
+    "programs": {"confinement"},
+    "confinement": {"system_calls", "watching"},
+    "system_calls": set(),
+}
+
+
+def test_the_layer_for_processes_is_called_from_the_top():
+    """And it starts all processes; what a confined one imports needs no other package."""
+    found, starters = {}, set()
+    for path in sorted((SOURCE / "processes").glob("*.py")):
+        ours = [name.split(".") for name in imports(path) if name.startswith("vcrt.")]
+        found[path.stem] = {part for _, room, part, *_ in ours if room == "processes"}
+        if path.stem in ("watching", "confinement", "system_calls"):
+            # psutil only in functions that look at other processes.
+            allowed = sys.stdlib_module_names | {"vcrt", *["psutil"] * (path.stem == "watching")}
+            assert {name.split(".")[0] for name in imports(path)} <= allowed, path
+            assert all(room == "processes" for _, room, *_ in ours), path
+    assert found == OF_PROCESSES
+    for path in files():
+        if re.search(
+            r"\b(Popen|check_output|os\.system)\(|subprocess\.(run|call)\b", read(path).text
+        ):
+            starters.add(path)
+    assert starters == {SOURCE / "processes" / f"{name}.py" for name in ("programs", "workers")}
+
+
 def test_the_engine_imports_no_member():
     for path in SOURCE.rglob("*.py"):
         found = [name for name in imports(path) if name.partition(".")[0].startswith("vcrt_")]
@@ -190,7 +222,7 @@ def test_no_verifier_is_named_in_the_engine():
 RUNNERS = (
     *("replay.run", "replay.shards", "replay.store"),
     *("environments.guarding", "environments.isolation", "environments.registry"),
-    *("processes", "progress", "workers"),
+    *("processes", "progress"),
 )
 
 
@@ -235,7 +267,7 @@ def test_no_file_brings_code():
             assert set(re.findall(r"marshal\.\w+", module.text)) == {"marshal.dumps"}
             found -= {"marshal"}
         # Workers are sent functions; what they send back is read from a pipe to a process of one's own.
-        if path == SOURCE / "workers.py":
+        if path == SOURCE / "processes" / "workers.py":
             used = set(re.findall(r"cloudpickle\.\w+", module.text))
             assert used == {"cloudpickle.dumps"}
             found -= {"cloudpickle"}

@@ -13,12 +13,12 @@ import graph_environment as graphs
 from one_process import at_once
 from report_support import EVIL
 from toy_environment import ToyEnvironment
+from vcrt import processes
 from vcrt.certificates.episodes import SEVERAL_PRESET, Preset
 from vcrt.datasets import agreement
 from vcrt.datasets.freezing import make_dataset
-from vcrt.environments import isolation
 from vcrt.environments.contract import Episode, Operation, Provenance, Rejected, Schema
-from vcrt.replay import run, shards
+from vcrt.replay import shards
 from vcrt.replay.config import sampled
 from vcrt_train.protocol import evaluation, planned_training
 
@@ -114,7 +114,7 @@ def several(path, *, episodes=6):
 def without_processes():
     """All work in this process: fresh ones, which other tests have, each import torch again."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (run, agreement, evaluation, planned_training, isolation):
+        for module in (processes, agreement, evaluation, planned_training):
             patch.setattr(module, "in_fresh_processes", at_once)
         # A second replay insists on another process than the first.
         patch.setattr(shards, "_this_process", map(str, count()).__next__)

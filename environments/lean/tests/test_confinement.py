@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from lean_doors import asking, said_to
-from vcrt.environments import confinement, system_calls
-from vcrt.environments.bounded_processes import Needs, bounds, empty_environment
-from vcrt.environments.confinement import bounds_from
 from vcrt.environments.contract import ReplayRequest
+from vcrt.processes import confinement, system_calls
+from vcrt.processes.confinement import bounds_from
+from vcrt.processes.programs import Needs, bounds, empty_environment
 from vcrt_lean import inprocess
 from vcrt_lean.environment import LeanEnvironment
 from vcrt_lean.inprocess import Elaborators, WorkerBroken
@@ -59,7 +59,7 @@ def confined(
     program = (
         "import sys; sys.path.append(sys.argv[2])\n"
         "import os, socket, ctypes, signal, resource, time, threading\n"
-        "from vcrt.environments import confinement as c\n"
+        "from vcrt.processes import confinement as c\n"
         f"c._landlock_version = {'c._landlock_version' if landlock is None else f'lambda: {landlock}'}\n"
         "report = c.confine(c.bounds_from(sys.argv[1]))\n"
         f"{before}\n"

@@ -11,8 +11,6 @@ import threading
 
 import pytest
 
-from vcrt.environments import bounded_processes
-from vcrt.environments.bounded_processes import resident_mb
 from vcrt.environments.contract import (
     CrossCheck,
     Episode,
@@ -24,6 +22,8 @@ from vcrt.environments.contract import (
 )
 from vcrt.errors import MalformedInputError, VerifierFailure
 from vcrt.hashing import Json
+from vcrt.processes import programs
+from vcrt.processes.programs import resident_mb
 from vcrt_lean import inprocess
 from vcrt_lean.environment import LeanEnvironment
 from vcrt_lean.inprocess import Elaborators, judge_shared
@@ -253,14 +253,14 @@ class TestLimits:
 
     @linux
     def test_memory_over_the_limit_ends_a_worker(self, toolchain, pair, monkeypatch):
-        monkeypatch.setattr(bounded_processes, "SECONDS_BETWEEN_LOOKS", 0.0)
+        monkeypatch.setattr(programs, "SECONDS_BETWEEN_LOOKS", 0.0)
         small = Elaborators(toolchain, Limits(max_heartbeats=20_000, max_memory_mb=5.0))
         with pytest.raises(VerifierFailure, match="MB in use, over the limit"):
             judge_shared(small, pair)
 
     @linux
     def test_memory_over_the_limit_ends_a_command(self, toolchain, pair, monkeypatch):
-        monkeypatch.setattr(bounded_processes, "SECONDS_BETWEEN_LOOKS", 0.001)
+        monkeypatch.setattr(programs, "SECONDS_BETWEEN_LOOKS", 0.001)
         with pytest.raises(VerifierFailure, match="MB in use, over the limit"):
             judge(toolchain, pair, Limits(max_memory_mb=50.0))
 
@@ -268,7 +268,7 @@ class TestLimits:
         self, toolchain, pair, expected, monkeypatch
     ):
         """A process that has not read its input yet when it is first looked at."""
-        monkeypatch.setattr(bounded_processes, "SECONDS_BETWEEN_LOOKS", 0.001)
+        monkeypatch.setattr(programs, "SECONDS_BETWEEN_LOOKS", 0.001)
         assert judge(toolchain, pair * 40, Limits(batch_seconds=60)) == expected * 40
 
     @linux
@@ -382,7 +382,7 @@ class TestBrokenWorkers:
     ):
         command = [sys.executable, "-I", "-S", "-c", program]
         monkeypatch.setattr(inprocess, "started_by", lambda *_: command)
-        monkeypatch.setattr(bounded_processes, "SECONDS_TO_DIE", 0.5)
+        monkeypatch.setattr(programs, "SECONDS_TO_DIE", 0.5)
         with pytest.raises(VerifierFailure, match=found):
             judge_shared(elaborators, pair)
 

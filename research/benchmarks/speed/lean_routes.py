@@ -20,9 +20,9 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import median
 
-from vcrt.environments.bounded_processes import resident_mb
 from vcrt.environments.contract import ReplayRequest
 from vcrt.orders import all_orders
+from vcrt.processes.programs import resident_mb
 from vcrt_lean.environment import LeanEnvironment
 from vcrt_lean.inprocess import shared_elaborators
 from vcrt_lean.judging import judge

@@ -49,7 +49,7 @@ class ForkedWorker:
                 os.dup2(connection, 0)
                 os.dup2(2, 1)
                 os.environ.update(variables)
-                importlib.import_module("vcrt.workers").serve()
+                importlib.import_module("vcrt.processes.workers").serve()
                 code = 0
             finally:
                 os._exit(code)
@@ -101,7 +101,7 @@ def run(target: Sequence[str], workers: str) -> int:
     """In the fork: the command's exit code."""
     if workers == "forked":
         remember_pages()
-        replace("vcrt.workers", "started", ForkedWorker)
+        replace("vcrt.processes.workers", "started", ForkedWorker)
     try:
         if target[0] == "call":
             module, _, name = target[1].partition(":")

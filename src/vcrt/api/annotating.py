@@ -18,7 +18,7 @@ from vcrt.environments.guarding import make_guarded
 from vcrt.environments.isolation import ask
 from vcrt.environments.registry import named_factory
 from vcrt.environments.tool_calls import Tool, require_calls
-from vcrt.errors import DatasetError, VcrtError, VerifierFailure
+from vcrt.errors import DatasetError, VcrtError
 from vcrt.printable import counted
 from vcrt.processes import in_fresh_processes, num_jobs
 from vcrt.progress import SILENT, Progress
@@ -227,7 +227,7 @@ def _of_samples(
     ]
     task = progress.task(f"replay {name}", len(seeds) * len(schemas), "episodes")
     found, replay = Evidence(), partial(_replayed, factory)
-    results = in_fresh_processes(replay, work, jobs=num_jobs(jobs), error=VerifierFailure)
+    results = in_fresh_processes(replay, work, jobs=num_jobs(jobs))
     for (_, some), replays in zip(work, results, strict=True):
         for once, problem in replays:
             if problem is None:

@@ -9,16 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vcrt import processes
 from vcrt.calls.call_logs import read_traces
 from vcrt.calls.data_flow import DataFlow
-from vcrt.calls.log_lifting import (
-    LEAST,
-    Departure,
-    LeftOut,
-    LiftedWindow,
-    RunTrace,
-    run_trace,
-)
+from vcrt.calls.log_lifting import LEAST, Departure, LeftOut, LiftedWindow, RunTrace, run_trace
 from vcrt.calls.log_traces import Trace
 from vcrt.calls.schedules import Schedule, checked_schedule
 from vcrt.certificates.certificates import UncertifiedError
@@ -42,7 +36,7 @@ from vcrt.environments.tool_calls import CallEnvironment, is_redacted, unseen_by
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.limits import MAX_COMPLETE, MAX_OPERATIONS
 from vcrt.printable import counted
-from vcrt.processes import Backend, kept_processes, num_jobs
+from vcrt.processes import Backend
 from vcrt.progress import SILENT, Progress, call_progress, tell
 from vcrt.replay.config import given
 from vcrt.replay.run import CertifiedSchema, certify
@@ -144,7 +138,7 @@ def lift_log(
     if output is not None:
         require_new(Path(output), VcrtError)
     factory = named_factory(environment) if isinstance(environment, str) else environment
-    with kept_processes():
+    with processes.kept_processes():
         runs = ask(factory, partial(_run, traces=_read(logs), window=window, redact=redact))
         lifted = [one for run in runs for one in run.windows]
         if not lifted:
@@ -157,7 +151,9 @@ def lift_log(
                 tell(run.warning)
         for finding in failed:
             tell(f"{finding.check}: {finding.problem}; to mend: {finding.remedy}")
-        calls, dataset = _certified(factory, lifted, output, num_jobs(jobs), backend, progress)
+        calls, dataset = _certified(
+            factory, lifted, output, processes.num_jobs(jobs), backend, progress
+        )
     return LiftedLog(traces=runs, calls=calls, failed_checks=failed, dataset=dataset)
 
 
@@ -180,12 +176,7 @@ def _certified(
             shards = unfinished_path(Path(output))
         shards.mkdir(parents=True, exist_ok=True)
         schemas = certify(
-            config,
-            shards,
-            jobs=jobs,
-            backend=backend,
-            progress=progress,
-            factories=factories,
+            config, shards, jobs=jobs, backend=backend, progress=progress, factories=factories
         )
         calls = _outcomes(factory, schemas, lifted, progress)
         if output is None:
@@ -194,12 +185,7 @@ def _certified(
             remove_store(shards)
             return calls, None
         dataset = make_dataset(
-            config,
-            Path(output),
-            jobs=jobs,
-            backend=backend,
-            progress=progress,
-            factories=factories,
+            config, Path(output), jobs=jobs, backend=backend, progress=progress, factories=factories
         )
     return calls, dataset
 
@@ -216,10 +202,7 @@ def _read(logs: Sequence[str | Path]) -> list[tuple[Trace, str]]:
 
 
 def _run(
-    environment: Environment,
-    traces: Sequence[tuple[Trace, str]],
-    window: int | None,
-    redact: bool,
+    environment: Environment, traces: Sequence[tuple[Trace, str]], window: int | None, redact: bool
 ) -> tuple[RunTrace, ...]:
     calls = [call for trace, _ in traces for call in trace.calls]
     run = partial(run_trace, environment, window=window, redact=redact, others=calls)
@@ -291,9 +274,7 @@ def _tell_lengths(lifted: Sequence[LiftedWindow]) -> None:
 
 
 def _scheduled(
-    environment: Environment,
-    one: LiftedWindow,
-    outcome: CertifiedEpisode | Exclusion,
+    environment: Environment, one: LiftedWindow, outcome: CertifiedEpisode | Exclusion
 ) -> LiftedCalls:
     replays = (
         outcome.evidence

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from vcrt.errors import VcrtError
 from vcrt.printable import printable
-from vcrt.process_records import TIMEOUT
+from vcrt.processes.watching import TIMEOUT
 
 #: Columns of output that does not go to a terminal.
 PLAIN_WIDTH = 120

@@ -16,7 +16,7 @@ from vcrt.certificates.episodes import Exclusion, Preset
 from vcrt.environments.contract import Episode, Guards
 from vcrt.environments.guarding import make_guarded
 from vcrt.environments.isolation import Description, describe
-from vcrt.errors import DatasetError, DisagreementError, VerifierFailure
+from vcrt.errors import DatasetError, DisagreementError
 from vcrt.printable import counted
 from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress, call_progress
@@ -95,7 +95,6 @@ def verify_agreement(
                     for part in parts
                 ),
                 jobs=jobs,
-                error=VerifierFailure,
                 on_wait=calls.show,
                 narrow=_only_episode,
             )

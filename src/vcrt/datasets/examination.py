@@ -13,13 +13,7 @@ from typing import TypeAlias
 from vcrt.certificates.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
 from vcrt.environments.contract import Environment, Episode, Operation, Versions
 from vcrt.environments.isolation import Description, ask, describe
-from vcrt.errors import (
-    DatasetError,
-    EnvironmentFailure,
-    MalformedInputError,
-    UnavailableError,
-    VerifierFailure,
-)
+from vcrt.errors import DatasetError, EnvironmentFailure, MalformedInputError, UnavailableError
 from vcrt.hashing import Json
 from vcrt.printable import counted
 from vcrt.processes import in_fresh_processes
@@ -112,7 +106,7 @@ def examine(
 ) -> Examined:
     """Replay an episode twice, each time in a fresh process, and certify it or say why not.
 
-    Raises :class:`VerifierFailure` if the verifier breaks twice.
+    Raises :class:`vcrt.errors.VerifierFailure` if the verifier breaks twice.
     """
     environment = describe(factory)
     (versions, *others), evidence = _replayed(factory, environment, episode, preset, progress)
@@ -144,7 +138,7 @@ def verify_certificate(
 
     Raises :class:`DatasetError` naming the field that is wrong or the versions that are not present,
     :class:`vcrt.errors.UnknownNameError` for an environment that is not registered, :class:`UnavailableError` if its
-    verifier is missing, and :class:`VerifierFailure` if it breaks.
+    verifier is missing, and :class:`vcrt.errors.VerifierFailure` if it breaks.
     """
     certificate = read_certificate(path)
     certified = certificate.certified
@@ -185,7 +179,6 @@ def _replayed(
             calls.counted(evidence_again),
             [(factory, (episode,), preset, backwards)],
             jobs=1,
-            error=VerifierFailure,
             on_wait=calls.show,
         )
         versions, (evidence,) = calls.done(episode.environment, 1, result)

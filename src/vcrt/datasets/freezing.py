@@ -24,12 +24,7 @@ from vcrt.processes import Backend
 from vcrt.progress import SILENT, Progress
 from vcrt.records.anonymise import NO_TEXTS, StepTexts, anonymise, step_texts
 from vcrt.records.audit import audit_row
-from vcrt.records.dataset import (
-    Dataset,
-    open_dataset,
-    policy_row,
-    rows_digest,
-)
+from vcrt.records.dataset import Dataset, open_dataset, policy_row, rows_digest
 from vcrt.records.manifest import (
     FORMAT,
     MANIFEST,
@@ -50,13 +45,7 @@ from vcrt.records.sealing.statement import Leaf, leaf_of
 from vcrt.replay.config import CertificationConfig
 from vcrt.replay.run import CertifiedSchema, certify
 from vcrt.replay.shards import EnvironmentFactory, factory_of
-from vcrt.replay.store import (
-    LOCK,
-    is_empty_store,
-    read_identity,
-    refuse_foreign,
-    remove_store,
-)
+from vcrt.replay.store import LOCK, is_empty_store, read_identity, refuse_foreign, remove_store
 from vcrt.storage import (
     make_directory,
     publish_directory,
@@ -314,9 +303,7 @@ def _total(numbers: Sequence[int | None]) -> int | None:
     return sum(known) if len(known) == len(numbers) else None
 
 
-def _conformance_counts(
-    certified: Sequence[CertifiedSchema],
-) -> dict[str, dict[str, CheckCounts]]:
+def _conformance_counts(certified: Sequence[CertifiedSchema]) -> dict[str, dict[str, CheckCounts]]:
     """Count what each second opinion compared, by environment and checker."""
     totals: dict[str, dict[str, Counter[str]]] = {}
     for schema in certified:

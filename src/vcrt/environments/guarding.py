@@ -41,7 +41,7 @@ from vcrt.environments.written import (
 from vcrt.errors import EnvironmentFailure, MalformedInputError, VcrtError, VerifierFailure
 from vcrt.hashing import Json, canonical_json
 from vcrt.printable import counted
-from vcrt.process_records import TIMEOUT, current_record
+from vcrt.processes.watching import TIMEOUT, current_record
 from vcrt.progress import counted_call
 
 Result = TypeVar("Result")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import factorial, perm
 from typing import TypeVar
 
+from vcrt import processes
 from vcrt.environments.contract import (
     Environment,
     Guards,
@@ -22,9 +23,8 @@ from vcrt.environments.contract import (
 from vcrt.environments.guarding import make_guarded
 from vcrt.environments.registry import Registered, in_process_names
 from vcrt.environments.shared_prefixes import offers_snapshots, shares_prefixes
-from vcrt.errors import VcrtError, VerifierFailure
+from vcrt.errors import VcrtError
 from vcrt.limits import MAX_EXHAUSTIVE
-from vcrt.processes import in_fresh_processes, kept_now
 
 Result = TypeVar("Result")
 
@@ -90,12 +90,11 @@ def ask(
     """
     if isinstance(factory, Registered) and factory.name in in_process_names():
         return question(make_guarded(factory))
-    kept = kept_now()
-    (answer,) = in_fresh_processes(
+    kept = processes.kept_now()
+    (answer,) = processes.in_fresh_processes(
         _answer,
         [(factory, question)],
         jobs=1,
-        error=VerifierFailure,
         on_wait=on_wait,
         kept=kept.again if kept else None,
     )

@@ -19,8 +19,6 @@ from pathlib import Path
 from shutil import copytree
 from typing import Any, ClassVar, TypeAlias
 
-from vcrt.environments.bounded_processes import empty_environment, protections_by
-from vcrt.environments.confinement import Bounds
 from vcrt.environments.contract import CrossCheck, Episode, Guards, ReplayRequest, Versions
 from vcrt.environments.folder_states import (
     Tree,
@@ -35,6 +33,8 @@ from vcrt.environments.tool_calls import CallEnvironment, CallRefused, Tool
 from vcrt.errors import MalformedInputError, UnknownNameError, VerifierFailure
 from vcrt.hashing import Json, canonical_json, file_digest, json_digest, sha256_hex
 from vcrt.printable import counted
+from vcrt.processes.confinement import Bounds
+from vcrt.processes.programs import empty_environment, protections_by
 
 #: The value of ``remembered`` that means every tool.
 EVERY_TOOL = "*"

@@ -21,12 +21,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from vcrt.environments.bounded_processes import confined
-from vcrt.environments.confinement import Bounds
 from vcrt.errors import UnavailableError, VcrtError, VerifierFailure
 from vcrt.hashing import Json, json_digest
-from vcrt.process_records import SERVER_MARK, WORKERS_MARK
-from vcrt.workers import end_marked
+from vcrt.processes.confinement import Bounds
+from vcrt.processes.programs import confined
+from vcrt.processes.watching import SERVER_MARK, WORKERS_MARK, end_marked
 
 #: Environment variables that mark all processes of a server, so that they are found and ended.
 MARKS = (SERVER_MARK, WORKERS_MARK)

@@ -29,7 +29,7 @@ from vcrt.plugins import (
     plugins,
     require_this_vcrt,
 )
-from vcrt.process_records import current_record
+from vcrt.processes.watching import current_record
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

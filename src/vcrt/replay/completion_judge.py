@@ -18,11 +18,11 @@ from typing import Any
 from vcrt.errors import MalformedInputError, UnknownNameError, VerifierFailure
 from vcrt.hashing import Json, json_digest
 from vcrt.limits import MAX_COMPLETE
-from vcrt.process_records import Doing
-from vcrt.processes import do_alone, do_piece
+from vcrt.processes.watching import Doing
+from vcrt.processes.work import do_alone
+from vcrt.processes.workers import WorkerDiedError, Workers, do_piece
 from vcrt.replay.completions import FirstLook, Judgement, Work, look_again, look_first
 from vcrt.replay.shards import EnvironmentFactory, Kept
-from vcrt.workers import WorkerDiedError, Workers
 
 #: The default for the most steps of a certified completion. With more, contexts are sampled, and certified orders may
 #: be illegal. A longer completion stands for itself.
@@ -136,11 +136,7 @@ class CompletionJudge:
                 future.add_done_callback(partial(self._when_done, key, number, self._second))
 
     def _when_done(
-        self,
-        key: str,
-        number: int,
-        second: dict[str, Future[Judgement]],
-        done: Future[FirstLook],
+        self, key: str, number: int, second: dict[str, Future[Judgement]], done: Future[FirstLook]
     ) -> None:
         """Continue at once, in a thread of the workers; leave failures to the waiting caller."""
         if not done.cancelled() and done.exception() is None:

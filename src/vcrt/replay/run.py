@@ -13,14 +13,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vcrt import processes
 from vcrt.certificates.episodes import CertifiedEpisode, Exclusion, certify_episode
 from vcrt.certificates.probes import in_brief
 from vcrt.environments.contract import CrossCheck, Episode, Versions
 from vcrt.environments.isolation import Description, describe
-from vcrt.errors import UncertifiableError, VerifierFailure
+from vcrt.errors import UncertifiableError
 from vcrt.hashing import Json, json_digest
 from vcrt.printable import counted
-from vcrt.processes import Backend, in_fresh_processes, kept_now
+from vcrt.processes import Backend
 from vcrt.progress import SILENT, Progress, call_progress
 from vcrt.replay.config import SHARD_SIZE, CertificationConfig, Series, shard_size
 from vcrt.replay.evidence import Evidence, FirstReplay, SecondReplay, replays_to_json
@@ -90,7 +91,7 @@ def certify(
     """Certify every series of the configuration, going on with what ``directory`` holds of it already.
 
     ``factories`` replaces registered environments by name. The caller sees to it that no other process works in
-    ``directory``. Raises :class:`VerifierFailure` if a verifier breaks twice on the same shard,
+    ``directory``. Raises :class:`vcrt.errors.VerifierFailure` if a verifier breaks twice on the same shard,
     :class:`vcrt.errors.UncertifiableError` if a schema yields too few certified episodes,
     :class:`vcrt.errors.DatasetError` if the directory belongs to another certification, and whatever the environments
     raise for missing parts (before any work is done).
@@ -137,17 +138,16 @@ class _Work:
         missing = [piece for piece in pieces if not self._is_first_done(piece)]
         sizes, to_do = _sizes(pieces), _sizes(missing)
         known: set[str] = set()
-        kept = kept_now()
+        kept = processes.kept_now()
         is_alone = self.backend == "local" and self.jobs > 1 and len(missing) == 1
         if kept and is_alone and missing[0].shard.episodes:
             kept.again.begin(replay_ahead, missing[0].shard)
         with call_progress() as calls:
-            results = in_fresh_processes(
+            results = processes.in_fresh_processes(
                 calls.counted(replay_first),
                 [piece.shard for piece in missing],
                 jobs=self.jobs,
                 backend=self.backend,
-                error=VerifierFailure,
                 on_wait=calls.show,
                 narrow=only_episode,
                 kept=kept.first if kept else None,
@@ -176,7 +176,7 @@ class _Work:
         before = _before(_sizes(pieces).total() - to_do.total())
         what = f"replay again {_elsewhere(missing)}{before}"
         task = self.progress.task(what, to_do.total(), "candidates")
-        kept = kept_now()
+        kept = processes.kept_now()
         #: First replays of the pieces that are handed out.
         at_work: deque[FirstReplay] = deque()
 
@@ -190,12 +190,11 @@ class _Work:
                 n = missing[0].shard.preset.num_operations
                 expected = self.environments[name].calls_for_all_orders(n, sharing=False)
                 calls.expect(name, task, number, expected)
-            results = in_fresh_processes(
+            results = processes.in_fresh_processes(
                 calls.counted(replay_again),
                 work(),
                 jobs=self.jobs,
                 backend=self.backend,
-                error=VerifierFailure,
                 on_wait=calls.show,
                 narrow=only_episode_again,
                 kept=kept.again if kept else None,
@@ -234,7 +233,9 @@ class _Work:
 
 def _elsewhere(missing: Sequence[Piece]) -> str:
     """Where they are replayed again: a process that is kept has answered questions about the environment before."""
-    return "in another process" if kept_now() and len(missing) == 1 else "in fresh processes"
+    return (
+        "in another process" if processes.kept_now() and len(missing) == 1 else "in fresh processes"
+    )
 
 
 def _before(num_done: int) -> str:
@@ -378,10 +379,7 @@ class Selection:
             )
 
     def _refusal(
-        self,
-        outcome: Evidence | Exclusion,
-        versions: Sequence[Versions],
-        difference: str | None,
+        self, outcome: Evidence | Exclusion, versions: Sequence[Versions], difference: str | None
     ) -> Exclusion | None:
         if isinstance(outcome, Exclusion):
             return outcome

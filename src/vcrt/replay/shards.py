@@ -18,6 +18,7 @@ from functools import cache, partial
 from itertools import chain
 from typing import Any, TypeAlias, TypeVar
 
+from vcrt import processes
 from vcrt.certificates.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
 from vcrt.certificates.probes import probe
 from vcrt.certificates.replay_tree import EpisodeReplays, contradiction_text
@@ -27,13 +28,7 @@ from vcrt.environments.registry import Registered
 from vcrt.errors import VcrtError, VerifierFailure
 from vcrt.hashing import json_digest
 from vcrt.limits import MAX_EXHAUSTIVE
-from vcrt.processes import in_fresh_processes
-from vcrt.replay.evidence import (
-    Evidence,
-    FirstReplay,
-    SecondReplay,
-    replays_for_second_opinions,
-)
+from vcrt.replay.evidence import Evidence, FirstReplay, SecondReplay, replays_for_second_opinions
 from vcrt.replay.lattice_replay import replay_lattices
 from vcrt.replay.replay import replay_exhaustively
 
@@ -108,7 +103,7 @@ def replay_again(work: tuple[Shard, FirstReplay]) -> SecondReplay:
     """Sample and replay what was certified once more: in another process, environment and succession."""
     shard, first = work
     if first.process == _this_process():
-        (second,) = in_fresh_processes(replay_again, [work], jobs=1, error=VerifierFailure)
+        (second,) = processes.in_fresh_processes(replay_again, [work], jobs=1)
         return second
     with _naming(shard.schema):
         evidence = first.evidence()
@@ -275,11 +270,7 @@ def _excluded(
 
 
 def evidence_of(
-    environment: Environment,
-    episodes: Sequence[Episode],
-    *,
-    sampled: bool,
-    backwards: bool = False,
+    environment: Environment, episodes: Sequence[Episode], *, sampled: bool, backwards: bool = False
 ) -> list[Evidence]:
     """What the verifier says of episodes, second opinions included; tried again once if it breaks."""
     found = replayed(environment, episodes, sampled=sampled, backwards=backwards)

@@ -25,7 +25,7 @@ from trl_support import (
     train,
 )
 from vcrt.errors import MalformedInputError, VerifierFailure
-from vcrt.process_records import WORKERS_MARK
+from vcrt.processes.watching import WORKERS_MARK
 from vcrt_train.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
 
 pytestmark = pytest.mark.processes

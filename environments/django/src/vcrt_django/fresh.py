@@ -14,9 +14,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from vcrt.environments.bounded_processes import SECONDS_BETWEEN_LOOKS, over_limit
 from vcrt.errors import MalformedInputError, UnavailableError, VcrtError, VerifierFailure
 from vcrt.hashing import Json
+from vcrt.processes.programs import SECONDS_BETWEEN_LOOKS, over_limit
 
 _KINDS = (UnavailableError, MalformedInputError, VerifierFailure)
 _PARTS = ("what", "where", "found", "expected", "remedy")

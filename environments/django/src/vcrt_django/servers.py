@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from vcrt.errors import UnavailableError
-from vcrt.workers import is_alive
+from vcrt.processes.watching import is_alive
 
 _REMEDY = "start the server (Debian: apt-get install postgresql, service postgresql start), or leave the setting out"
 _SECONDS = 10

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import vcrt
-from vcrt.environments.bounded_processes import BoundedProcess, Needs, bounds, empty_environment
 from vcrt.errors import UnavailableError, VerifierFailure
+from vcrt.processes.programs import BoundedProcess, Needs, bounds, empty_environment
 from vcrt_django.fresh import error_of
 from vcrt_django.servers import MadeDatabase
 

@@ -3,7 +3,7 @@
 It reads one JSON value a line and answers each with one line, ``{"error": {...}}`` if it cannot. The first configures
 Django: with nothing but one database, or with the settings of a user's project, whose databases are replaced before
 anything connects. What the user's code prints goes to the errors of this process. Without a project the process
-confines itself (see :mod:`vcrt.environments.confinement`) before it reads an episode, and keeps the connections that it
+confines itself (see :mod:`vcrt.processes.confinement`) before it reads an episode, and keeps the connections that it
 has by then. Of vcrt it imports what needs the standard library and Django alone, so that a project's own Python can run
 it.
 """
@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable
 from typing import IO, Any
 
-from vcrt.environments.confinement import bounds_from, confine, refuse_calls, refuse_threads
+from vcrt.processes.confinement import bounds_from, confine, refuse_calls, refuse_threads
 from vcrt_django.fresh import error_form
 from vcrt_django.toolchain import require_supported
 

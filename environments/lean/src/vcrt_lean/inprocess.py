@@ -16,10 +16,10 @@ from functools import cache
 from itertools import chain
 from typing import Any, TypeAlias, TypeVar
 
-from vcrt.environments.bounded_processes import BoundedProcess, bounds
-from vcrt.environments.confinement import started_by
 from vcrt.environments.contract import Replay
 from vcrt.errors import VcrtError
+from vcrt.processes.confinement import started_by
+from vcrt.processes.programs import BoundedProcess, bounds
 from vcrt_lean.elaborator import COMMIT
 from vcrt_lean.judging import Job, Limits, difference, no_verdict, self_test_jobs
 from vcrt_lean.program import PRELUDE, Declarations, Part, Rendered, part_text

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from vcrt.environments.bounded_processes import BoundedProcess, Output, bounds, confined
 from vcrt.environments.contract import Episode, Operation, Provenance, Replay
 from vcrt.errors import MalformedInputError, UnavailableError, VcrtError, VerifierFailure
 from vcrt.hashing import Json
+from vcrt.processes.programs import BoundedProcess, Output, bounds, confined
 from vcrt_lean.program import PRELUDE, Line, Program, Rendered, part_text, read_program
 from vcrt_lean.reading import Message, Unreadable, by_part, read_alone, read_messages
 from vcrt_lean.toolchain import COMMAND_THREADS, SUPPORTED, VARIABLE, Toolchain

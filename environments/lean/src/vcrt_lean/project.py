@@ -13,7 +13,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +20,10 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
-from vcrt.environments.bounded_processes import BoundedProcess, Needs, confined
-from vcrt.environments.confinement import Bounds
 from vcrt.errors import MalformedInputError, UnavailableError, VerifierFailure
 from vcrt.hashing import Json, file_digest
+from vcrt.processes.confinement import Bounds
+from vcrt.processes.programs import BoundedProcess, Needs, confined, run_program
 from vcrt_lean.reading import LIMITS
 from vcrt_lean.toolchain import UNKNOWN, lean_needs
 
@@ -121,14 +120,11 @@ def find_project(folder: Path) -> Project:
 
 
 def _said(command: list[str], folder: Path) -> str:
-    """Return the output of a command of the user's own toolchain."""
+    """Return what a command of the user's own toolchain prints; raise :class:`UnavailableError` if it fails."""
     try:
-        answer = subprocess.run(
-            command, cwd=folder, capture_output=True, timeout=_SECONDS, check=False
-        )
-        text = answer.stdout.decode(errors="replace")
-        problem = answer.stderr.decode(errors="replace").strip() if answer.returncode else None
-    except (OSError, subprocess.TimeoutExpired) as error:
+        answer = run_program(command, seconds=_SECONDS, folder=folder)
+        text, problem = answer.stdout, answer.stderr.strip() if answer.returncode else None
+    except OSError as error:
         text, problem = "", str(error)
     if problem is not None:
         raise UnavailableError(

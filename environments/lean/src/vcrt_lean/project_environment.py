@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vcrt.environments.bounded_processes import protections_by
 from vcrt.environments.contract import (
     BatchEnvironment,
     Episode,
@@ -29,6 +28,7 @@ from vcrt.environments.contract import (
 from vcrt.environments.shared_prefixes import replay_by_episode
 from vcrt.errors import MalformedInputError, UnavailableError, UnknownNameError, VerifierFailure
 from vcrt.hashing import Json, json_digest, sha256_hex
+from vcrt.processes.programs import protections_by
 from vcrt_lean.project import (
     DRIVER,
     OLDEST,

@@ -10,17 +10,16 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from vcrt.environments.bounded_processes import Needs, bounds, protections_by
-from vcrt.environments.confinement import Report
 from vcrt.errors import UnavailableError
 from vcrt.hashing import file_digest
+from vcrt.processes.confinement import Report
+from vcrt.processes.programs import Needs, answer_of, bounds, protections_by
 from vcrt_lean import values
 
 VARIABLE = "VCRT_LEAN"
@@ -173,12 +172,4 @@ def _identify(command: tuple[str, ...], origin: str) -> tuple[str, str]:
 
 def _ask(command: tuple[str, ...], option: str) -> str:
     """Return the answer to an option, on one line; empty if there is none."""
-    try:
-        answer = subprocess.run(
-            [*command, option], capture_output=True, timeout=_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return (
-        " ".join(answer.stdout.decode(errors="replace").split()) if answer.returncode == 0 else ""
-    )
+    return " ".join(answer_of([*command, option], seconds=_SECONDS).split())

@@ -34,7 +34,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeAlias
 
-from vcrt.environments.confinement import (
+from vcrt.processes.confinement import (
     bounds_from,
     confine,
     refuse_calls,

@@ -9,17 +9,17 @@ assume.
 from __future__ import annotations
 
 import re
-import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from subprocess import CompletedProcess
 
-from vcrt.environments.bounded_processes import confined, protections_by
-from vcrt.environments.confinement import Report
 from vcrt.environments.contract import CrossCheck, Replay
 from vcrt.errors import VerifierFailure
+from vcrt.processes.confinement import Report
+from vcrt.processes.programs import confined, protections_by, run_program
 from vcrt_rocq.program import Declarations, Proof
 from vcrt_rocq.session import Limits, bounds_of, variables
 from vcrt_rocq.toolchain import Toolchain
@@ -132,7 +132,7 @@ def _failing_line(toolchain: Toolchain, limits: Limits, text: str, compiled: boo
         return line
 
 
-def _line_in(process: subprocess.CompletedProcess[str], where: str) -> int | None:
+def _line_in(process: CompletedProcess[str], where: str) -> int | None:
     if process.returncode == 0:
         return None
     lines = _LINE.findall(process.stderr)
@@ -145,18 +145,10 @@ def _line_in(process: subprocess.CompletedProcess[str], where: str) -> int | Non
     return int(lines[-1])
 
 
-def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def _run(command: Sequence[str]) -> CompletedProcess[str]:
     try:
-        return subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_SECONDS,
-            check=False,
-            env=variables(),
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        return run_program(command, seconds=_SECONDS, variables=variables())
+    except OSError as error:
         raise VerifierFailure("no second opinion of Rocq", found=str(error)[:300]) from error
 
 

@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeAlias, TypeVar
 
-from vcrt.environments.bounded_processes import (
+from vcrt.errors import UnavailableError, VerifierFailure
+from vcrt.printable import counted
+from vcrt.processes.confinement import Bounds
+from vcrt.processes.programs import (
     BoundedProcess,
     bounds,
     confined,
     empty_environment,
 )
-from vcrt.environments.confinement import Bounds
-from vcrt.errors import UnavailableError, VerifierFailure
-from vcrt.printable import counted
 from vcrt_rocq import protocol
 from vcrt_rocq.protocol import Answer, Goals, Refusal, UnreadableAnswer
 from vcrt_rocq.toolchain import SUPPORTED, VARIABLE, Toolchain

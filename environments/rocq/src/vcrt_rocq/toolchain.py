@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from vcrt.environments.bounded_processes import Needs
 from vcrt.errors import UnavailableError
 from vcrt.hashing import file_digest
+from vcrt.processes.programs import Needs, answer_of
 
 VARIABLE = "VCRT_ROCQ"
 SUPPORTED = "coqidetop of Coq 8.16 or later, or of Rocq 9, with its standard library"
@@ -129,11 +128,5 @@ def _beside(server: Path, name: str) -> Path:
 
 
 def _said(program: Path, option: str) -> str:
-    """The answer to an option; empty if there is none."""
-    try:
-        answer = subprocess.run(
-            [str(program), option], capture_output=True, timeout=60, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return answer.stdout.decode(errors="replace").strip() if answer.returncode == 0 else ""
+    """Return the answer to an option; empty if there is none."""
+    return answer_of([str(program), option], seconds=60)

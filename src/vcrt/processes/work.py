@@ -1,11 +1,10 @@
-"""Do work in worker processes, with results in the order of the arguments whatever the number or kind of workers.
+"""Apply a function to many arguments in worker processes, and yield the results in the order of the arguments.
 
-Processes of this machine, or the workers of a Ray or Dask cluster, through joblib.
+The workers are processes of this machine or, through joblib, of a Ray or Dask cluster; the results are the same.
 """
 
 from __future__ import annotations
 
-import gc
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -15,24 +14,24 @@ from contextvars import ContextVar
 from functools import partial
 from importlib import import_module
 from itertools import islice
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from vcrt.errors import UnavailableError, VcrtError
+from vcrt.errors import UnavailableError, VcrtError, VerifierFailure
 from vcrt.printable import counted
-from vcrt.process_records import TIMEOUT, Doing, recorded_work
-from vcrt.workers import WorkerDiedError, Workers, watched_here
+from vcrt.processes import Backend
+from vcrt.processes.watching import TIMEOUT, Doing
+from vcrt.processes.workers import WorkerDiedError, Workers, do_piece, preload, watched_here
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
-Backend: TypeAlias = Literal["local", "ray", "dask"]
 
-#: Arguments handed out for each worker before the first result is awaited: enough to keep it busy, few enough for
-#: memory not to grow with the number of arguments.
+#: The number of arguments that each worker is given before the first result is awaited: enough to keep it busy, and few
+#: enough that memory does not grow with the number of arguments.
 _AHEAD = 4
 
 
 def num_jobs(jobs: int | None) -> int:
-    """How many worker processes: as many as there are cores by default; raises :class:`VcrtError` for less than one."""
+    """Return ``jobs``, or by default the number of usable cores; raise :class:`VcrtError` for less than one."""
     if jobs is not None and jobs < 1:
         raise VcrtError("too few jobs", found=str(jobs), expected="at least 1")
     return jobs if jobs is not None else len(os.sched_getaffinity(0))
@@ -43,21 +42,22 @@ def in_fresh_processes(
     arguments: Iterable[Argument],
     *,
     jobs: int,
-    error: type[VcrtError],
+    error: type[VcrtError] = VerifierFailure,
     backend: Backend = "local",
     on_wait: Callable[[], None] = lambda: None,
     narrow: Callable[[Argument, str], Argument | None] = lambda argument, episode: None,
     kept: KeptProcess | None = None,
 ) -> Iterator[Result]:
-    """Apply ``function`` to each argument in ``jobs`` worker processes; results come in the order of arguments.
+    """Apply ``function`` to each argument in ``jobs`` worker processes; yield results in the order of the arguments.
 
-    With ``local`` the processes are new; those of a cluster may have worked before. ``on_wait`` is called several times
-    a second while a local result is awaited. A worker that dies, or whose call runs over the limit of its record (see
-    :mod:`vcrt.process_records`), is ended with everything that it started; its argument is tried once more, alone, and
-    before that ``narrow(argument, episode)``, the part of it in which that happened, if it gives one. When that dies or
-    overruns again, raises ``error`` with the place. A :class:`VcrtError` of ``function`` comes through as it is; what
-    would end a process (``SystemExit`` and its like) becomes ``error``. One argument alone is done in the process that
-    is ``kept``, if one is. Raises :class:`UnavailableError` if the backend is not installed.
+    The processes of the backend ``local`` are new; those of a cluster may have worked before. ``on_wait`` is called
+    several times a second while a local result is awaited. If a worker dies, or overruns the time limit in its record
+    (see :mod:`vcrt.processes.watching`), it is killed with all that it has started, and its argument is tried once
+    more, alone. If ``narrow(argument, episode)`` gives the part of the argument in which that happened, this part is
+    tried before. A second failure raises ``error`` with the place. A :class:`VcrtError` of ``function`` is raised
+    unchanged; an exception that would end a process, such as ``SystemExit``, becomes ``error``. If there is only one
+    argument, the ``kept`` process is used, if one is given. Raise :class:`UnavailableError` if the backend is not
+    installed.
     """
     if backend != "local":
         yield from _on_cluster(function, iter(arguments), jobs, error, backend)
@@ -91,7 +91,7 @@ def in_fresh_processes(
                 continue
             except WorkerDiedError as failure:
                 broken = failure
-        # Nobody knows which of those at work died first: each is tried by itself.
+        # It is not known which worker died first: the work of each is tried by itself.
         in_hand = dict(unfinished)
         suspects = [d for d in workers.ended if d.work in in_hand and d.work not in done_alone]
         for doing in suspects:
@@ -112,7 +112,7 @@ def do_alone(
     error: type[VcrtError],
     on_wait: Callable[[], None],
 ) -> Result:
-    """The result of what died or overran ``before``, in one process with no other beside it; raises ``error``."""
+    """Try work alone that has broken its worker ``before``; return its result, or raise ``error`` if it fails again."""
     with Workers(1, on_wait) as workers:
         try:
             return workers.result(workers.submit(partial(do_piece, function, error), (0, argument)))
@@ -133,7 +133,7 @@ def do_alone(
 
 
 class KeptProcess:
-    """One worker process for piece after piece; started at the first, and anew after one that ended it."""
+    """One worker process for many pieces of work; a piece starts it if it has not started or has died."""
 
     def __init__(self) -> None:
         self._workers: Workers | None = None
@@ -141,19 +141,19 @@ class KeptProcess:
         self._begun: Future[object] | None = None
 
     def prepare(self, *modules: str) -> None:
-        """Start it, and have it import modules that it will need."""
+        """Start the process, and have it import modules that it will need."""
         for module in modules:
-            self.begin(_import, module)
+            self.begin(preload, module)
 
     def begin(self, function: Callable[[Argument], object], argument: Argument) -> None:
-        """Do a piece of work that nobody waits for, before whatever is asked for next."""
+        """Do a piece of work whose result nobody awaits; whatever is submitted later is done after it."""
         do = partial(do_piece, function, VcrtError)
-        with suppress(WorkerDiedError):  # whoever asks next finds it
+        with suppress(WorkerDiedError):  # the next question finds that
             self._begun = self._started().submit(do, (0, argument))
 
     @contextmanager
     def lent(self, on_wait: Callable[[], None]) -> Iterator[Workers]:
-        """The process, as workers that go on when the context is left, if they are not broken."""
+        """Give the process as workers, which live on when the context is left, unless they are broken."""
         workers = self._started()
         workers.on_wait = on_wait
         try:
@@ -163,7 +163,7 @@ class KeptProcess:
                 self.end()
 
     def dismiss(self) -> None:
-        """Have it leave when what it does is done, without waiting for that."""
+        """Have the process leave when its work is done; do not wait for that."""
         if self._workers is not None and not self._is_at_work():
             self._workers.dismiss()
 
@@ -171,13 +171,13 @@ class KeptProcess:
         return self._begun is not None and not self._begun.done()
 
     def end(self, *, kill: bool = False) -> None:
-        """Let it end, or end it at once, as what it has begun that nobody waits for."""
+        """End the process: at once if ``kill``, if it is broken, or if nobody awaits its work; else after its work."""
         workers, self._workers = self._workers, None
         if workers is not None:
             workers.end(kill=kill or self._is_at_work() or workers.is_broken)
 
     def _started(self) -> Workers:
-        # A process has the time limit of when it was started.
+        # A process has the time limit that held when it was started.
         timeout = os.environ.get(TIMEOUT)
         if self._workers is not None and self._timeout != timeout:
             self.end(kill=True)
@@ -186,18 +186,8 @@ class KeptProcess:
         return self._workers
 
 
-def _import(module: str) -> None:
-    # What is imported stays: it is not looked through for what can go, now or at the end.
-    gc.disable()
-    try:
-        import_module(module)
-    finally:
-        gc.enable()
-    gc.freeze()
-
-
 class KeptProcesses(NamedTuple):
-    """A new process for what is replayed first, and one for what is asked of an environment and replayed again."""
+    """Two processes: one replays first; the other answers questions about an environment and replays again."""
 
     first: KeptProcess
     again: KeptProcess
@@ -208,7 +198,7 @@ _KEPT: ContextVar[KeptProcesses | None] = ContextVar("kept processes", default=N
 
 @contextmanager
 def kept_processes() -> Iterator[KeptProcesses]:
-    """Keep two worker processes meanwhile, for work that says so: starting one takes longer than most questions."""
+    """Keep two worker processes in this context for work that asks for them: most questions take less than a start."""
     outer = _KEPT.get()
     if outer is not None:
         yield outer
@@ -227,7 +217,7 @@ def kept_processes() -> Iterator[KeptProcesses]:
 
 
 def kept_now() -> KeptProcesses | None:
-    """The processes that are kept now, if any are."""
+    """Return the processes that are kept now, or None."""
     return _KEPT.get()
 
 
@@ -238,22 +228,6 @@ def _died(error: type[VcrtError], place: str, failure: WorkerDiedError) -> VcrtE
         found=str(failure),
         remedy="look for a crash or a lack of memory; nothing half-done was kept",
     )
-
-
-def do_piece(
-    function: Callable[[Argument], Result], error: type[VcrtError], piece: tuple[int, Argument]
-) -> Result:
-    """Do one piece of work; whatever would end whoever awaits its result is an error."""
-    number, argument = piece
-    with recorded_work(number):
-        try:
-            return function(argument)
-        except (StopIteration, KeyboardInterrupt, GeneratorExit, SystemExit) as ended:
-            raise error(
-                "work in a process ended itself",
-                found=f"{type(ended).__name__}({str(ended)[:200]})",
-                remedy="let it return or raise an error",
-            ) from ended
 
 
 def _on_cluster(
@@ -277,7 +251,7 @@ def _on_cluster(
             except VcrtError:
                 raise
             except Exception as failure:
-                # Each backend has errors of its own for a worker that is gone.
+                # Each backend has its own errors for a worker that has died.
                 if failed_before:
                     raise error(
                         f"work on the {backend} backend failed twice",
@@ -293,7 +267,7 @@ def _on_cluster(
 
 
 def _cluster(backend: Backend, jobs: int) -> AbstractContextManager[object]:
-    """Join the cluster that the backend's own settings name, or start a local one of ``jobs`` workers."""
+    """Join the cluster that the settings of the backend name, or start a local one of ``jobs`` workers."""
     if backend == "ray":
         ray: Any = _imported("ray", backend)
         if not ray.is_initialized():
@@ -306,7 +280,7 @@ def _cluster(backend: Backend, jobs: int) -> AbstractContextManager[object]:
     local: dict[str, Any] = {}
     if not dask.config.get("scheduler-address", None):
         local = {"n_workers": jobs, "threads_per_worker": 1, "dashboard_address": None}
-    # A worker must be free to start processes of its own.
+    # A worker must be allowed to start processes.
     with dask.config.set({"distributed.worker.daemon": False}):
         client: AbstractContextManager[object] = distributed.Client(**local)
     return client

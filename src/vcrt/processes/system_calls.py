@@ -189,7 +189,7 @@ def install(machine: str, phase: Phase) -> str | None:
     if library.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         return "the system does not let a process give up privileges"
     buffer = ctypes.create_string_buffer(code)
-    # The structure holds a count of 8-byte instructions and, after padding, their address.
+    # The structure holds the number of 8-byte instructions and, after padding, their address.
     header = struct.pack("=HxxxxxxQ", len(code) // 8, ctypes.addressof(buffer))
     number = _SECCOMP[_ARCHITECTURES[machine][0]]
     if library.syscall(number, _SET_FILTER, _SPECULATION_ALLOWED, header):

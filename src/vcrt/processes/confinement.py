@@ -1,9 +1,9 @@
-"""Confine a verifier's process by system limits, Landlock, seccomp and no capabilities; report what is in force.
+"""Confine this process by system limits, Landlock, seccomp and no capabilities; report what is in force.
 
 Before it reads any untrusted text, a process permanently confines itself and all that it will start. The
 :class:`Report` names every protection that the system lacks; nothing is assumed. This module and its imports need only
-the standard library, because a process without any other package uses it. Not covered: limits on wall time and on
-memory in use, which the process that waits for an answer keeps.
+the standard library, because a process without any other package uses it. It does not limit wall time and memory in
+use: the process that waits for an answer does.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from vcrt.environments import system_calls
-from vcrt.process_records import SERVER_MARK, mark_process
+from vcrt.processes import system_calls
+from vcrt.processes.watching import SERVER_MARK, mark_process
 
 #: Numbers of Landlock's system calls, the same on every machine.
 _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446
 _ASK_VERSION, _PATH_BENEATH = 1, 1
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 14
-#: Rights to files in the first version, and those that versions 2, 3 and 5 brought.
+#: The rights to files of version 1, and those that versions 2, 3 and 5 have added.
 _RIGHTS, _MORE_RIGHTS = (1 << 13) - 1, ((2, 1 << 13), (3, 1 << 14), (5, 1 << 15))
 _NETWORK, _NETWORK_VERSION = 0b11, 4
 _SCOPES, _SCOPES_VERSION = 0b11, 6
 _TRUNCATE_VERSION = 3
 _CAPABILITY_VERSION = 0x20080522
-#: To read files that belong to others, as root may: which files, Landlock says.
+#: The capability of root to read the files of others; Landlock limits which.
 _READ_SEARCH = 1 << 2
-#: Nothing of the user's Python set-up gets into the process; our package comes last, after the standard library.
+#: The program of the process. It ignores the user's Python set-up, and finds this package after the standard library.
 _START = "import os, sys; sys.path += sys.argv.pop().split(os.pathsep); from {} import main; main()"
 _SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib")
 _SYSTEM_FILES = (
@@ -67,7 +67,7 @@ class Bounds:
     folder: str = ""
 
     def text(self) -> str:
-        """The bounds as one argument of a command; :func:`bounds_from` reads it."""
+        """Return the bounds as one argument of a command, which :func:`bounds_from` reads."""
         return json.dumps(asdict(self))
 
 
@@ -148,7 +148,7 @@ def confine(bounds: Bounds) -> Report:
 
 
 def _note_what_servers_may(report: Report, version: int) -> None:
-    """What no filter of calls refuses to a server, as its programs need it: some of it newer Landlocks do (0: none)."""
+    """Note what a server may do because no filter of calls can refuse it; newer versions of Landlock (0: none) do."""
     here = f"here is {version or 'none'}"
     problem = f"a server may end any of this user: Landlock refuses that since version {_SCOPES_VERSION}, {here}"
     means = f"Landlock {version}: sends signals only to what it has started"
@@ -163,7 +163,7 @@ def _note_what_servers_may(report: Report, version: int) -> None:
 
 
 def refuse_calls(report: Report, phase: system_calls.Phase) -> None:
-    """Have the system refuse, from now on, the system calls that nothing needs."""
+    """Have the system refuse from now on the system calls that nothing in this phase needs."""
     problem: str | None = "only on Linux"
     if sys.platform == "linux":
         problem = system_calls.install(os.uname().machine, phase)
@@ -211,7 +211,7 @@ def main() -> None:
 
 
 def _note(report: Report, name: str, problem: str | None, means: str) -> None:
-    """Note a protection; one that any means puts in force is not absent because another means is missing."""
+    """Note a protection: it is in force if one means works, even if another means of the same protection is missing."""
     if problem is None:
         report.in_force[name] = means
         report.absent.pop(name, None)
@@ -243,7 +243,7 @@ def _leave_folders() -> str | None:
 
 
 def _end_with_parent() -> str | None:
-    """Have the system kill this process when the thread that started it is gone."""
+    """Have the system kill this process when the thread that started it has ended."""
     if sys.platform != "linux":
         return "only on Linux"
     parent = os.getppid()
@@ -327,7 +327,3 @@ def _loaded_from(*, loader: bool = False) -> set[str]:
     if loader:
         return {file for file in files if os.path.basename(file).startswith("ld")}
     return {os.path.dirname(file) for file in files if ".so" in os.path.basename(file)}
-
-
-if __name__ == "__main__":
-    main()
