@@ -1,4 +1,4 @@
-"""Say in ``vcrt doctor`` what is found of the verifier of this package."""
+"""Report this package's verifier in ``vcrt doctor``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from vcrt_rocq.toolchain import VARIABLE, find_toolchain
 
 
 def findings() -> Iterator[Finding]:
-    """The lines on the environment."""
+    """Return the lines on the environment."""
     return environment_findings("rocq", optional=not os.environ.get(VARIABLE), origin=_origin)
 
 
 def _origin() -> str:
-    """Which one it is, of the several that may be there."""
+    """Return the origin of the Rocq that is used."""
     found = find_toolchain()
     return f"; {found.origin}"

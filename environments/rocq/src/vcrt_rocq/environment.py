@@ -1,7 +1,7 @@
 """Judge steps of Rocq proofs, and declarations, by Rocq itself over its standard library.
 
-Verdicts and states come only from what the prover prints. Not covered: levels of universes, which a state does not
-tell, and what another order of the hypotheses would do to tactics that are let through as indifferent to it.
+Verdicts and states come from the prover's output alone. Not covered: levels of universes, which a state does not tell,
+and what another order of the hypotheses would do to tactics that are let through as indifferent to it.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from vcrt_rocq.toolchain import find_toolchain
 
 
 class RocqEnvironment(BatchEnvironment):
-    """Episodes of Rocq steps, replayed by one ``coqidetop`` in each process.
+    """Episodes of Rocq steps; each process replays them by one ``coqidetop``.
 
-    ``limits`` bounds what it may use. With ``recheck``, the second opinion is compiled and checked by ``coqchk``.
+    ``limits`` bounds its resources. With ``recheck``, the second opinion is compiled and checked by ``coqchk``.
     """
 
     name: ClassVar[str] = "rocq"
     schemas: ClassVar[tuple[Schema, ...]] = SCHEMAS
     preferred_batch: ClassVar[int] = 240
-    #: Its sentences have limits of their own, which come first and name the episode.
+    #: Its sentences have smaller limits of their own, whose errors name the episode.
     call_timeout_s: ClassVar[float] = 3600.0
 
     def __init__(self, *, limits: Limits | None = None, recheck: bool = False) -> None:
         self.limits = Limits() if limits is None else limits
         self.recheck = recheck
         self._rechecked = 0
-        #: The program that was read last: the same episode is asked about many times.
+        #: The program that was read last: many requests are about the same episode.
         self._read: tuple[Episode, Proof | Declarations] | None = None
 
     def versions(self) -> Versions:
-        """Which Rocq judges; raises :class:`vcrt.errors.UnavailableError` without a fit one."""
+        """Return the versions of the judging Rocq; raise :class:`vcrt.errors.UnavailableError` without a fit one."""
         toolchain = find_toolchain()
         shared_session(toolchain, self.limits)
         return Versions(
@@ -64,14 +64,14 @@ class RocqEnvironment(BatchEnvironment):
         )
 
     def sample(self, schema: str, seed: int) -> Episode:
-        """A candidate episode; raises :class:`vcrt.errors.UnknownNameError` for an unknown schema."""
+        """Return a candidate episode; raise :class:`vcrt.errors.UnknownNameError` for an unknown schema."""
         return sample_episode(self.schema(schema), seed)
 
     def replay(self, requests: Sequence[ReplayRequest]) -> list[Replay]:
-        """Rocq's answers; prefixes of one episode are run once.
+        """Return Rocq's answers; run prefixes of one episode once.
 
-        Raises :class:`MalformedInputError` for an episode that may not reach Rocq or whose start Rocq refuses, and
-        :class:`vcrt.errors.VerifierFailure` where it gives no verdict.
+        Raise :class:`MalformedInputError` for an episode that may not reach Rocq or whose start Rocq refuses, and
+        :class:`vcrt.errors.VerifierFailure` if it gives no verdict.
         """
         return replay_by_episode(requests, self._answered)
 
@@ -82,26 +82,26 @@ class RocqEnvironment(BatchEnvironment):
         return self._judge.replays(self._read[1], sequences, where=episode.episode_id)
 
     def thorough(self) -> RocqEnvironment:
-        """The same environment with ``recheck``."""
+        """Return the same environment with ``recheck``."""
         return RocqEnvironment(limits=self.limits, recheck=True)
 
     def guards(self) -> Guards:
-        """What keeps a Rocq process from doing harm here."""
+        """Return the protections from a Rocq process here."""
         report = protected_by(find_toolchain(), self.limits)
         checked = {"orders compiled, checked by coqchk": self._rechecked} if self.recheck else {}
         return Guards(in_force=report.in_force, absent=report.absent, checked_again=checked)
 
     def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:
-        """The opinion of ``coqtop`` on files of its orders."""
+        """Return the opinion of ``coqtop`` on files of its orders."""
         (checks,) = self.cross_check_all([episode])
         return checks
 
     def cross_check_all(
         self, episodes: Sequence[Episode], replays: Sequence[Sequence[Replay]] | None = None
     ) -> list[tuple[CrossCheck, ...]]:
-        """The opinion of ``coqtop``, which reads whole files, on every order of each episode.
+        """Return the opinion of ``coqtop``, which reads whole files, on every order of each episode.
 
-        Of episodes of many steps it is a sample (see :mod:`vcrt.environments.cross_checks`).
+        Long episodes are sampled (see :mod:`vcrt.environments.cross_checks`).
         """
         if replays is None:
             groups = [replays_to_check(self, episode) for episode in episodes]
@@ -118,11 +118,11 @@ class RocqEnvironment(BatchEnvironment):
         return [(check,) for check in found]
 
     def describe(self, operation: Operation) -> str:
-        """The text that Rocq gets for the step."""
+        """Return the text that Rocq gets for the step."""
         return str(operation.payload)
 
     def task(self, episode: Episode) -> str:
-        """What stands before the steps."""
+        """Return the text before the steps."""
         program = read_program(episode)
         before = [text for text in program.before if not text.startswith(("From", "Require"))]
         if isinstance(program, Declarations):

@@ -1,9 +1,8 @@
-"""Cut Rocq text into sentences, and let through those that a step or what stands before it may hold.
+"""Cut Rocq text into sentences, and allow those that a step or the text before the steps may hold.
 
-The grammar is the outer of three walls: the prover's kernel and ``Print Assumptions`` judge what passes it, in a
-process that can write nothing. It keeps out what would speak to the prover past a proof: commands, options, plug-ins
-and holes.
-Not covered: whether a sentence means anything, which is for the prover to say.
+The grammar is the first of three safeguards: the prover's kernel and ``Print Assumptions`` judge the sentences that
+pass it, in a process that cannot write anything. It refuses what would affect the prover beyond a proof: commands,
+options, plug-ins and holes. The prover decides whether a sentence means anything.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from functools import lru_cache
 from vcrt.errors import MalformedInputError
 
 MAX_STEP_CHARS = 4_000
-#: The most that may stand before the steps of an episode, in characters.
+#: The most characters before the steps of an episode.
 MAX_BEFORE_CHARS = 400_000
 _NAME = r"[A-Za-z_][\w']*"
 _SELECTOR = re.compile(
@@ -26,9 +25,9 @@ _NAMED = re.compile(rf"\[\s*{_NAME}\s*\]\s*:(?!=)\s*")
 _BULLET = re.compile(r"-+|\++|\*+|\{|\}")
 _OPENING_BRACE = re.compile(rf"(?:\[\s*{_NAME}\s*\]|\d+)\s*:\s*\{{")
 _WORD = re.compile(r"(?<![\w'.])[A-Za-z_][\w']*")
-#: Every part of names with full stops, too.
+#: Parts of names, of qualified ones too.
 _PART = re.compile(r"(?<![\w'])[A-Za-z_][\w']*")
-#: A tactic of a module at the beginning of a sentence: Rocq's commands have no full stop in their names.
+#: A tactic of a module at the beginning of a sentence: names of Rocq's commands have no full stop.
 _QUALIFIED = re.compile(rf"(?P<first>{_NAME})(?:\.{_NAME})*\.[a-z_][\w']*(?![\w'.]*\.\w)")
 _VISIBLE = re.compile(
     r"[^\x00-\x08\x0b-\x1f\x7f\u061c\u200b-\u200f\u2028-\u202f\u2066-\u2069\ufeff]*"
@@ -40,7 +39,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-#: Holes, checks that are put off or left out, other programs, clocks, and lemmas that no step names.
+#: Holes, checks that are postponed or omitted, other programs, clocks, and lemmas that no step names.
 DENIED = _words(
     "admit give_up abstract transparent_abstract native_compute native_cast_no_check exact_no_check "
     "vm_cast_no_check change_no_check convert_concl_no_check convert_hyp_no_check timeout time "
@@ -60,9 +59,9 @@ BEFORE = (PROVED | DEFINED | TYPES) | _words(
 QUERIES = _words(
     "Check Print Compute Eval About Search SearchPattern SearchRewrite Locate Show Fail"
 )
-#: How a proof ends.
+#: The ends of a proof.
 PROOF_ENDS = ("Qed.", "Defined.", "Admitted.", "Abort.", "Save")
-#: Of commands with several meanings, the beginnings that are let through.
+#: The allowed beginnings of commands with several meanings.
 _ONLY: Mapping[str, tuple[str, ...]] = {
     "Declare": ("Declare Scope",),
     "Tactic": ("Tactic Notation",),
@@ -85,24 +84,24 @@ _ONLY: Mapping[str, tuple[str, ...]] = {
     },
 }
 _PREFIXES = _words("Local Global")
-#: Of the head of a module, what a ``:=`` may stand in without being the module's own.
+#: Parts of a module's head in which a ``:=`` is not the module's own.
 _REFINED = re.compile(r"\([^()]*\)|\bwith\s+(?:Definition|Module)\s+[\w.']+\s*:=")
 _ATTRIBUTES = re.compile(
     r'#\[\s*(?:(?:local|global|export|deprecated\((?:\s*(?:since|note)\s*=\s*"[^"]*"\s*,?)*\))\s*,?\s*)+\]\s*'
 )
-#: Assumptions are discharged at the end of a section, and are axioms outside of one.
+#: Assumptions: discharged at the end of a section, axioms outside of one.
 ASSUMING = _words("Variable Variables Hypothesis Hypotheses Context")
-#: What a type of modules asks for.
+#: The requirements in a type of modules.
 ASKING = _words("Parameter Parameters Axiom Axioms Conjecture")
-#: What begins a command even before a full stop.
+#: Words that begin a command even before a full stop.
 _COMMANDS = BEFORE | QUERIES | ASKING | _PREFIXES | _words("Admitted Save")
-#: Tactics whose outcome does not depend on the order in which hypotheses stand.
+#: Tactics whose outcome does not depend on the order of hypotheses.
 _ORDERLESS = _words(
     "exact refine apply eapply assert enough pose rewrite specialize reflexivity symmetry transitivity split "
     "left right exists intro intros unfold simpl cbn lia ring f_equal destruct constructor exfalso "
     "discriminate replace change set cut case elim induction"
 )
-#: Where a tactic begins within a sentence.
+#: The beginnings of tactics within a sentence.
 _HEADS = re.compile(r"(?:^|;|\bby\b)[\s(]*([A-Za-z_][\w']*(?:\.\w[\w']*)*|$|\W)")
 #: A choice between tactics within a group or a succession of them.
 _CHOICE = re.compile(r"(?:;|\bby\s*\().*\+", re.DOTALL)
@@ -122,7 +121,7 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What a declaration is and the name that it gives."""
+    """The keyword, the name and the sentences of a declaration."""
 
     keyword: str
     name: str
@@ -130,14 +129,14 @@ class Declared:
 
     @property
     def proved(self) -> bool:
-        """Whether its body is a proof, which nothing can look into."""
+        """Whether its body is a proof, which is opaque."""
         return self.sentences[-1].strip() == "Qed."
 
 
 def sentences(text: str, *, where: str) -> list[Sentence]:
-    """The sentences of a text, bullets and braces apart, comments left out.
+    """Return the sentences of a text, bullets and braces apart, without comments.
 
-    Raises :class:`MalformedInputError` where a comment, a string or the last sentence does not end.
+    Raise :class:`MalformedInputError` if a comment, a string or the last sentence does not end.
     """
     found, start, place, kept = list[Sentence](), 0, 0, list[str]()
 
@@ -188,7 +187,7 @@ def sentences(text: str, *, where: str) -> list[Sentence]:
 
 
 def read_tactic(text: str, *, where: str) -> tuple[str, ...]:
-    """The sentences of a tactic step: bullets and tactics; raises :class:`MalformedInputError`."""
+    """Return the sentences of a tactic step: bullets and tactics; raise :class:`MalformedInputError` for others."""
     parts = _parts(text, where, MAX_STEP_CHARS)
     for part in parts:
         _require_tactic(part, where)
@@ -196,7 +195,7 @@ def read_tactic(text: str, *, where: str) -> tuple[str, ...]:
 
 
 def read_declaration(text: str, *, where: str) -> Declared:
-    """A declaration with its proof, if it needs one; raises :class:`MalformedInputError`."""
+    """Read a declaration with its proof, if it needs one; raise :class:`MalformedInputError` for another text."""
     first, *rest = _parts(text, where, MAX_STEP_CHARS)
     allowed = f"one of {', '.join(sorted(PROVED | DEFINED | TYPES))} and a name"
     match = _DECLARATION.match(first)
@@ -214,7 +213,7 @@ def read_declaration(text: str, *, where: str) -> Declared:
 
 
 def read_statement(text: str, *, where: str) -> Declared:
-    """The statement of a theorem without its proof; raises :class:`MalformedInputError`."""
+    """Read the statement of a theorem without its proof; raise :class:`MalformedInputError` for another text."""
     parts = _parts(text, where, MAX_STEP_CHARS)
     match = _DECLARATION.match(parts[0])
     if len(parts) != 1 or match is None or match[1] not in PROVED:
@@ -224,16 +223,16 @@ def read_statement(text: str, *, where: str) -> Declared:
 
 
 class Before:
-    """Lets through, one by one, the sentences that may stand before the steps; it knows what is open around them."""
+    """A check of the sentences before the steps, one by one; it tracks the open sections and modules."""
 
     def __init__(self, *, where: str) -> None:
         self._where = where
-        #: What may be assumed in each section, module or type of modules that is open.
+        #: The assumptions allowed in each open section, module or type of modules.
         self._assumed = list[frozenset[str]]()
         self._room = MAX_BEFORE_CHARS
 
     def read(self, text: str) -> None:
-        """Let the next sentence through; raises :class:`MalformedInputError`."""
+        """Check the next sentence; raise :class:`MalformedInputError` if it is not allowed."""
         head = command_of(text)
         if head == "Section":
             self._assumed.append(ASSUMING)
@@ -252,7 +251,7 @@ class Before:
 
 
 def read_before(texts: Iterable[str], *, where: str) -> tuple[str, ...]:
-    """What may stand before the steps: sentences of a file; raises :class:`MalformedInputError`."""
+    """Return the sentences of a file before the steps; raise :class:`MalformedInputError` if one is not allowed."""
     texts, before = tuple(texts), Before(where=where)
     for text in texts:
         before.read(text)
@@ -260,14 +259,14 @@ def read_before(texts: Iterable[str], *, where: str) -> tuple[str, ...]:
 
 
 def is_query(text: str) -> bool:
-    """Whether a sentence is a command that leaves nothing behind."""
+    """Return whether a sentence is a command without effect."""
     word = _WORD.match(text)
     return word is not None and word[0] in QUERIES
 
 
 @lru_cache(maxsize=1 << 16)
 def reorders(text: str) -> bool:
-    """Whether a sentence before the steps may let their terms and tactics look at the order of hypotheses."""
+    """Return whether a sentence before the steps may make their terms and tactics depend on the order of hypotheses."""
     if "ltac:" in text.replace(" ", "") or "::=" in text:
         return True
     if command_of(text) in ("Ltac", "Tactic", "Notation"):
@@ -276,13 +275,13 @@ def reorders(text: str) -> bool:
 
 
 def is_qualified(text: str) -> bool:
-    """Whether a sentence begins with a tactic by its module, such as ``Z.order``; what begins as a command is none."""
+    """Return whether a sentence begins with a qualified tactic, such as ``Z.order``, and with no command."""
     match = _QUALIFIED.match(text)
     return match is not None and match["first"] not in _COMMANDS
 
 
 def command_of(text: str) -> str:
-    """The command of a sentence, without attributes and ``Local``; empty for tactics and bullets."""
+    """Return the command of a sentence, without attributes and ``Local``; empty for tactics and bullets."""
     if is_qualified(text):
         return ""
     words = _WORD.findall(_behind(_ATTRIBUTES, text).split(":")[0])
@@ -291,7 +290,7 @@ def command_of(text: str) -> str:
 
 
 def without_prefixes(text: str) -> str:
-    """A command without attributes, ``Local`` and ``Global``."""
+    """Return a command without attributes, ``Local`` and ``Global``."""
     bare = _behind(_ATTRIBUTES, text)
     first, _, rest = bare.partition(" ")
     return rest.lstrip() if first in _PREFIXES else bare
@@ -299,7 +298,7 @@ def without_prefixes(text: str) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def flaw_of(text: str, *, assumed: frozenset[str]) -> str | None:
-    """What a sentence must be to stand before the steps, None if it may; ``assumed`` may be assumed there."""
+    """Return what a sentence before the steps must be, None if it is allowed; ``assumed`` may be assumed there."""
     if not _VISIBLE.fullmatch(text):
         return "text without control characters"
     bare = _behind(_ATTRIBUTES, text)
@@ -327,17 +326,17 @@ def flaw_of(text: str, *, assumed: frozenset[str]) -> str | None:
 
 
 def is_named(text: str) -> bool:
-    """Whether a tactic says by name which goal it is for."""
+    """Return whether a tactic names its goal."""
     return _NAMED.match(text) is not None
 
 
 def is_bullet(text: str) -> bool:
-    """Whether a sentence is a bullet or a brace."""
+    """Return whether a sentence is a bullet or a brace."""
     return _BULLET.fullmatch(text) is not None or _OPENING_BRACE.fullmatch(text) is not None
 
 
 def is_orderless(text: str) -> bool:
-    """Whether the outcome of a tactic does not depend on the order in which hypotheses stand; False if unsure."""
+    """Return whether a tactic's outcome does not depend on the order of hypotheses; False if unsure."""
     bare = _behind(_SELECTOR, text)
     if bare.startswith("(") or _SENSITIVE.search(bare) or _CHOICE.search(bare):
         return False
@@ -369,7 +368,7 @@ def _require_tactic(text: str, where: str) -> None:
 
 
 def _require_words(text: str, where: str) -> None:
-    # By its module too: Coq.Init.Ltac.give_up is give_up.
+    # Qualified names count too: Coq.Init.Ltac.give_up is give_up.
     denied = DENIED.intersection(_PART.findall(text))
     if denied or "#[" in text:
         raise _refused(where, text, f"a text without {min(denied, default='attributes')}")

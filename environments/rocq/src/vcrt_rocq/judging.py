@@ -1,7 +1,7 @@
-"""Replay orders of steps in one session, each prefix once, and check what is proved at the end.
+"""Replay orders of steps in one session, each prefix once, and check the result of a complete proof.
 
-A proof that is complete is closed, checked by the kernel (``Qed``) and asked for its assumptions, as every declaration
-is: an axiom, a hole or a check that was left out refuses the whole. Not covered: reading episodes.
+A complete proof is closed, checked by the kernel (``Qed``) and queried for its assumptions, as every declaration is: an
+axiom, a hole or an omitted check refuses the whole.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ CLOSED = "Closed under the global context"
 _SECTION = re.compile(r"Section Variables:.*", re.DOTALL)
 _HEADER = re.compile(r"\b(?:Axioms|Theory|Opaque constants|Transparent constants):")
 _IDENTIFIER = re.compile(r"[A-Za-z_][\w'.]*")
-#: As the versions spell it.
+#: The spellings of different versions.
 _LIST_CLASSES = ("Print Typeclasses.", "Print TypeClasses.")
-#: What is in brackets, or bound, in the list of classes, which is "NAME@{UNIVERSES} : TYPE" for each.
+#: Brackets and bound names in the list of classes, which has "NAME@{UNIVERSES} : TYPE" for each.
 _BRACKETED = re.compile(r"\([^(){}]*\)|@?\{[^(){}]*\}")
 _BOUND = re.compile(r"\bforall\b[^,]*,")
 _CLASS = re.compile(r"(\S+) :(?= |$)")
-#: What the prover says of its checks while it makes all of them.
+#: The prover's report if it makes all of its checks.
 _CHECKED = "check_guarded: true check_positive: true check_universes: true"
 _RECURSION = frozenset(["fix", "cofix"])
-#: What the prover says of a word that names nothing; of a keyword it says nothing: a notation may have made a name one.
+#: The prover's answer about a word without meaning; it has none for a keyword, which a notation may make a name.
 _NO_NAME = "The reference"
 #: The keywords of printed terms.
 _KEYWORDS = frozenset(
@@ -40,7 +40,7 @@ _Order = tuple[int, ...]
 
 
 class Judge:
-    """Answers the orders of one program at a time; raises :class:`vcrt.errors.VerifierFailure` without a verdict."""
+    """A judge of the orders of one program at a time; raises :class:`vcrt.errors.VerifierFailure` without a verdict."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -50,7 +50,7 @@ class Judge:
     def replays(
         self, program: Proof | Declarations, sequences: Sequence[_Order], *, where: str
     ) -> list[Replay]:
-        """The answers to each sequence; raises :class:`MalformedInputError` for a start that is refused."""
+        """Return the answers to each sequence; raise :class:`MalformedInputError` for a start that is refused."""
         refused = self._session.go_to(program.start, where=where)
         if refused is not None:
             place, refusal = refused
@@ -75,7 +75,7 @@ class Judge:
         return [_replay(sequence, reached, ends) for sequence in sequences]
 
     def _after(self, program: Proof | Declarations, done: _Order, where: str) -> str | Rejected:
-        """The digest of the state after these steps, of which the last one is new; or why that is refused."""
+        """Return the digest of the state after these steps, of which the last is new, or its refusal."""
         path = path_of(program, done[:-1])
         sentences = program.steps[done[-1]]
         goals = self._session.step(path, sentences, where=where)
@@ -136,10 +136,10 @@ class Judge:
     def _assumed(
         self, program: Proof | Declarations, path: Sequence[str], names: Sequence[str], where: str
     ) -> Rejected | None:
-        """The refusal of names that rest on more than the kernel.
+        """Return the refusal of the first name that rests on more than the kernel, None if there is none.
 
-        Nothing more is asked of a term in ASCII, without recursion or attributes, all of whose names, as they are known
-        before the episode, rest on nothing: of its other names each is asked about here.
+        Skip the query for a term in ASCII, without recursion or attributes, if all of its names that are known before
+        the episode rest on nothing; its other names are queried by themselves.
         """
         flags, *terms = self._session.ask(
             path, ["Print Typing Flags.", *(f"Print {name}." for name in names)], where=where
@@ -151,7 +151,7 @@ class Judge:
             if isinstance(term, Refusal):
                 return Rejected(f"{name} is not there: {term.message}")
             words = frozenset(_IDENTIFIER.findall(term)) - _KEYWORDS
-            # Of a name in other letters nobody would ask.
+            # Names in other letters would not be found.
             plain = bare and term.isascii() and term.startswith(f"{name} = ")
             plain = plain and words.isdisjoint(_RECURSION)
             if plain and self._all_closed(program, path, words, where):
@@ -187,17 +187,17 @@ class Judge:
 
 
 def path_of(program: Proof | Declarations, done: _Order) -> tuple[str, ...]:
-    """The sentences up to the state after these steps."""
+    """Return the sentences up to the state after these steps."""
     return (*program.start, *(sentence for step in done for sentence in program.steps[step]))
 
 
 def is_closed(said: str) -> bool:
-    """Whether nothing is assumed but variables of a section, which its end turns into arguments."""
+    """Return whether only variables of a section are assumed, which become arguments at its end."""
     return said == CLOSED or (_SECTION.fullmatch(said) is not None and not _HEADER.search(said))
 
 
 def classes_in(said: str) -> frozenset[str]:
-    """The names of the classes in what the prover prints of them."""
+    """Return the names of the classes in the prover's list of them."""
     bare = ""
     while bare != said:
         bare, said = said, _BRACKETED.sub("", said)
@@ -205,7 +205,7 @@ def classes_in(said: str) -> frozenset[str]:
 
 
 def _within(before: Sequence[str]) -> str:
-    """The theorem in whose proof the sentence behind these stands, or none."""
+    """Return the theorem whose proof contains the sentence after these; empty if there is none."""
     for text in reversed(before):
         if text.startswith(grammar.PROOF_ENDS):
             break

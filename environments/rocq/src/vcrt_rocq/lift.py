@@ -1,8 +1,8 @@
-"""Find out what windows of the proofs in Rocq files do in every order: ``vcrt lift rocq``.
+"""Report what windows of the proofs in Rocq files do in every order: ``vcrt lift rocq``.
 
-A step is a tactic sentence with the bullets before it and the closing braces behind it. A window of consecutive steps
-starts in the state that the file has before it, and the rest of its proof must close what it leaves. What cannot be let
-through is refused with its line; what stands behind it in the file too, as it may change what that means.
+A step is a tactic sentence with the bullets before it and the closing braces after it. A window of consecutive steps
+starts in the file's state before it, and the rest of its proof must close the goals that it leaves. A text that is not
+allowed is refused with its line, and so is the rest of the file, whose meaning it may change.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from vcrt_rocq import grammar
 from vcrt_rocq.grammar import Sentence
 
 GENERATOR = "rocq.lift"
-#: The largest file that is read, in bytes, and the most characters of a text that a refusal shows.
+#: The most bytes of a file, and the most characters of a text in a refusal.
 MAX_FILE_BYTES, MAX_SHOWN = 1_000_000, 120
 _STANDS = "a proof that Rocq accepts as it stands, over its standard library alone"
 
@@ -75,7 +75,7 @@ def lift_rocq_file(
 ) -> FileLift:
     """Lift a ``.v`` file and report what windows of ``steps`` steps do in every order, as ``replay`` replays them.
 
-    Raises :class:`MalformedInputError` if the file cannot be read, and :class:`vcrt.errors.UnavailableError` without a
+    Raise :class:`MalformedInputError` if the file cannot be read, and :class:`vcrt.errors.UnavailableError` without a
     fit Rocq.
     """
     versions = environment.versions()
@@ -84,9 +84,9 @@ def lift_rocq_file(
 
 
 def lift_file(path: Path, *, steps: int = 4) -> LiftedFile:
-    """The windows of ``steps`` steps in a ``.v`` file, and what in it is refused.
+    """Return the windows of ``steps`` steps in a ``.v`` file, and the refusals.
 
-    Raises :class:`MalformedInputError` if the file cannot be read as sentences at all.
+    Raise :class:`MalformedInputError` if the file cannot be read as sentences at all.
     """
     try:
         data = read_limited(path, MAX_FILE_BYTES, may_be_pipe=True)
@@ -148,7 +148,7 @@ def _outcomes(
 
 
 def _body(read: Sequence[Sentence], start: int) -> Sequence[Sentence]:
-    """The sentences of the proof that begins here, its end included; none if none does."""
+    """Return the sentences of the proof that begins here, its end included; none if there is none."""
     if start >= len(read):
         return ()
     first = read[start].text

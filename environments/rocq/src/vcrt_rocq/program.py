@@ -1,8 +1,7 @@
-"""Read the programs that episodes are, and write their states: of a proof its goals, of declarations what they gave.
+"""Read episodes as programs, and write their states: the goals of a proof, or the results of declarations.
 
-A program is a proof whose steps are tactics, or a succession of declarations. Its texts have passed
-:mod:`vcrt_rocq.grammar`. A state is what the prover prints, never what it was sent. Not covered: asking
-the prover.
+A program is a proof whose steps are tactics, or a sequence of declarations. Its texts have passed
+:mod:`vcrt_rocq.grammar`. A state consists of the prover's output, never of its input.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _HYPOTHESIS = re.compile(r"([^:]*?) (:=? .*)", re.DOTALL)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proof:
-    """A theorem whose steps are tactics: what stands before it, its beginning, and how it is closed."""
+    """A theorem whose steps are tactics: the text before it, its beginning, and its end."""
 
     before: tuple[str, ...]
     statement: Declared
@@ -48,9 +47,10 @@ class Proof:
         return (*self.before, *self.statement.sentences, *self.opening)
 
     def state(self, goals: Goals, bullets: Sequence[str], classes: Collection[str]) -> Json:
-        """The goals, with the bullets that led to them.
+        """Return the goals, with the bullets that led to them.
 
-        Of hypotheses that may be instances of ``classes`` the order always counts: the search for one goes by it.
+        The order of hypotheses that may be instances of ``classes`` always counts: the search for an instance depends
+        on it.
         """
 
         def forms(some: Iterable[Goal], *, sort: bool = self.goals_named) -> list[Json]:
@@ -77,7 +77,7 @@ class Proof:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Declarations:
-    """Declarations as steps, what stands before them, and terms whose types tell what else they change."""
+    """Declarations as steps, the text before them, and terms whose types show their other effects."""
 
     before: tuple[str, ...]
     probes: tuple[str, ...]
@@ -94,18 +94,18 @@ class Declarations:
         return tuple(one.sentences for one in self.declared)
 
     def queries(self, done: Iterable[int]) -> tuple[str, ...]:
-        """What to ask for the state after some steps: each name that was declared, sorted, and the probes."""
+        """Return the queries for the state after some steps: each declared name, sorted, and the probes."""
         declared = sorted((self.declared[step] for step in done), key=lambda one: one.name)
         return (*map(shows, declared), *(f"Check ({probe})." for probe in self.probes))
 
 
 def shows(declared: Declared) -> str:
-    """The query for what a declaration gave; the proof of a theorem is nobody's to see."""
+    """Return the query for a declaration's result; the proof of a theorem is opaque."""
     return f"{'About' if declared.proved else 'Print'} {declared.name}."
 
 
 def read_program(episode: Episode) -> Proof | Declarations:
-    """The program of an episode; raises :class:`MalformedInputError` for any text that may not reach the prover."""
+    """Return the program of an episode; raise :class:`MalformedInputError` for a text that may not reach the prover."""
     where = episode.episode_id
     initial = episode.initial
     if not isinstance(initial, Mapping) or episode.environment != "rocq":
@@ -146,14 +146,14 @@ def _one_a_name(hypothesis: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1 << 12)
 def _heads(hypothesis: str) -> frozenset[str]:
-    """What the type of a hypothesis may apply; of one with a body the type may begin behind any colon."""
+    """Return the possible heads of a hypothesis's type; with a body, the type may begin after any colon."""
     name, *types = hypothesis.split(" : ")
     found = {_head(" : ".join(types[place:])) for place in range(len(types))}
     return frozenset(found - {""} if " := " in name else {_head(" : ".join(types))})
 
 
 def _head(text: str) -> str:
-    """What a type applies behind its ``forall``s, as it is printed; empty if that is no name."""
+    """Return the head of a printed type after its ``forall``s; empty if that is no name."""
     while text.startswith("forall "):
         depth = 0
         for place, character in enumerate(text):
@@ -173,7 +173,7 @@ def _tactics(value: object, where: str) -> tuple[str, ...]:
 
 
 def _probe(text: str, where: str) -> str:
-    """A term in brackets is all that a probe can be: what would close them is refused."""
+    """Return a probe, which must be one term: a text that would close the brackets around it is refused."""
     depth = 0
     for character in text:
         depth += {"(": 1, ")": -1}.get(character, 0)

@@ -1,7 +1,6 @@
 """Write calls to ``coqidetop`` and read its answers: XML, in which no text of a proof can pass for an answer.
 
-Covers the five calls that are used, as Coq 8.16 writes them. Not covered: processes (see
-:mod:`vcrt_rocq.session`) and what answers mean for a step.
+It supports the five calls that are used, as Coq 8.16 writes them. :mod:`vcrt_rocq.session` runs processes.
 """
 
 from __future__ import annotations
@@ -11,25 +10,25 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
-#: How a call ends: counted to know that all answers are there.
+#: The end of an answer; their number shows whether all answers are there.
 END = b"</value>"
 INIT = '<call val="Init"><option val="none"/></call>'
 GOALS = '<call val="Goal"><unit/></call>'
 STATUS = '<call val="Status"><bool val="true"/></call>'
 _QUOTES = {"'": "&apos;", '"': "&quot;"}
-#: Holes that the prover numbers as it meets them.
+#: Holes, which the prover numbers as it meets them.
 _HOLE = re.compile(r"\?([MX])\d+")
-#: Names of universes are numbered by what the process has done before.
+#: Universe names, whose numbers depend on what the process has done before.
 _UNIVERSE = re.compile(r"\b(?:[A-Z][\w']*\.)+\d+\b")
 
 
 class UnreadableAnswer(Exception):
-    """An answer that this module does not expect of a coqidetop."""
+    """An answer that this module does not expect from a coqidetop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What the prover says against a sentence, and the characters that it speaks of."""
+    """The prover's message against a sentence, and the characters that it is about."""
 
     message: str
     start: int | None = None
@@ -37,7 +36,7 @@ class Refusal:
 
     @property
     def text(self) -> str:
-        """The message, behind its place in the sentence."""
+        """The message, after its place in the sentence."""
         if self.start is None:
             return self.message
         return f"characters {self.start}-{self.stop}: {self.message}"
@@ -45,7 +44,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A goal as it is printed: its name, its hypotheses (one a line) and what is to be proved."""
+    """A printed goal: its name, its hypotheses (one a line) and its conclusion."""
 
     name: str
     hypotheses: tuple[str, ...]
@@ -64,7 +63,7 @@ class Goals:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer: its value, or what was said against the call; and the messages before it."""
+    """An answer: its value, or the refusal of the call; and the messages before it."""
 
     value: ElementTree.Element
     messages: tuple[str, ...]
@@ -72,7 +71,7 @@ class Answer:
 
 
 def add(sentence: str, state: int) -> str:
-    """The call that adds a sentence after a state, which is the last one."""
+    """Return the call that adds a sentence after a state, which is the last one."""
     return (
         f'<call val="Add"><pair><pair><pair><pair><string>{_text(sentence)}</string><int>-1</int></pair>'
         f'<pair><state_id val="{state}"/><bool val="false"/></pair></pair><int>0</int></pair>'
@@ -81,12 +80,12 @@ def add(sentence: str, state: int) -> str:
 
 
 def back_to(state: int) -> str:
-    """The call that forgets all that was added after a state."""
+    """Return the call that forgets everything added after a state."""
     return f'<call val="Edit_at"><state_id val="{state}"/></call>'
 
 
 def query(sentence: str, state: int) -> str:
-    """The call that runs a command in a state, which stays as it is."""
+    """Return the call that runs a command in a state without changing it."""
     return (
         f'<call val="Query"><pair><route_id val="0"/><pair><string>{_text(sentence)}</string>'
         f'<state_id val="{state}"/></pair></pair></call>'
@@ -94,7 +93,7 @@ def query(sentence: str, state: int) -> str:
 
 
 def read_answers(text: str) -> list[Answer]:
-    """The answers in what was printed; raises :class:`UnreadableAnswer`."""
+    """Return the answers in the output; raise :class:`UnreadableAnswer` for another form."""
     try:
         root = ElementTree.fromstring(f"<all>{text.replace('&nbsp;', ' ')}</all>")
     except ElementTree.ParseError as error:
@@ -115,7 +114,7 @@ def read_answers(text: str) -> list[Answer]:
 
 
 def state_in(answer: Answer) -> int:
-    """The state in an answer; raises :class:`UnreadableAnswer`."""
+    """Return the state in an answer; raise :class:`UnreadableAnswer` if it has none."""
     element = answer.value.find(".//state_id")
     if element is None:
         raise UnreadableAnswer("no state in an answer")
@@ -123,7 +122,7 @@ def state_in(answer: Answer) -> int:
 
 
 def goals_in(answer: Answer) -> Goals | None:
-    """The goals in an answer, None if no proof is in progress; raises :class:`UnreadableAnswer`."""
+    """Return the goals in an answer, None if no proof is in progress; raise :class:`UnreadableAnswer` for others."""
     found = answer.value.find("option/goals")
     if found is None:
         return None
@@ -140,7 +139,7 @@ def goals_in(answer: Answer) -> Goals | None:
 
 
 def without_numbers(text: str) -> str:
-    """The text without the numbers of universes."""
+    """Return the text without the numbers of universes."""
     return _UNIVERSE.sub("Type", text)
 
 
@@ -161,7 +160,7 @@ def _refusal(element: ElementTree.Element) -> Refusal | None:
     if element.get("val") == "good":
         return None
     place = element.find("option/loc")
-    # Since Coq 8.17 the place stands within; before, it is the answer's own.
+    # Since Coq 8.17 the place is inside the message; before, it belongs to the answer.
     start, stop = (
         (element.get("loc_s"), element.get("loc_e"))
         if place is None
@@ -176,7 +175,7 @@ def _refusal(element: ElementTree.Element) -> Refusal | None:
 
 
 def _shown(element: ElementTree.Element) -> str:
-    """What is printed, on one line."""
+    """Return the printed text, on one line."""
     return without_numbers(" ".join("".join(element.itertext()).split()))
 
 

@@ -1,9 +1,9 @@
 """Give a second opinion on orders by ``coqtop`` or ``coqc``, which read whole files and know nothing of the session.
 
-Every order is a module of its own: an accepted one must go through to its ``Qed``, a refused one must fail at its step
-and nowhere before (``Fail``). With ``compiled``, ``coqchk`` checks what was compiled again by its own kernel. The
-verdict is an exit status, which no text can forge. Not covered: states, and orders that were refused for what they
-assume.
+Every order is a module of its own: an accepted one must pass up to its ``Qed``, a refused one must fail at its step and
+nowhere before (``Fail``). With ``compiled``, ``coqchk`` checks the compiled result again with its own kernel. The
+verdict is an exit status, which no text can forge. It covers neither states nor orders that were refused for their
+assumptions.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _UNCHECKABLE = ("rests on", "is not there", "a goal is given up", "a declaration
 _LINE = re.compile(r'File "[^"]*", line (\d+)')
 _SECONDS = 600.0
 _NAME = "Orders"
-#: What the second opinion is called, whichever of the two programs gives it.
+#: The name of the second opinion, for both programs.
 CHECKER = "whole files"
 
 
 def second_opinions(
     toolchain: Toolchain, limits: Limits, items: Sequence[Opinions], *, compiled: bool = False
 ) -> list[CrossCheck]:
-    """What the other program says of each; those that begin alike are asked about in one file.
+    """Return the other program's opinion on each; items with the same beginning share a file.
 
-    Raises :class:`VerifierFailure` if it does not end.
+    Raise :class:`VerifierFailure` if it does not end.
     """
     together: dict[tuple[str, ...], list[int]] = {}
     for index, (program, _) in enumerate(items):
@@ -56,7 +56,7 @@ def second_opinions(
 
 
 def _orders(program: Proof | Declarations, replays: Sequence[Replay]) -> Iterator[list[str]]:
-    """The sentences of each order that can be asked about, as they must go through."""
+    """Yield the sentences of each order that can be checked; all of them must pass."""
     for replay in replays:
         reason = "" if replay.rejection is None else replay.rejection.reason
         if any(each in reason for each in _UNCHECKABLE):
@@ -74,7 +74,7 @@ def _orders(program: Proof | Declarations, replays: Sequence[Replay]) -> Iterato
                 last = (*program.closing, "Qed.")
             number = int(place[1]) if place is not None else 1
             lines += [*last[: number - 1], f"Fail {last[number - 1]}"]
-            # A declaration that fails within its proof leaves it open.
+            # A declaration that fails within its proof leaves the proof open.
             lines += ["Abort."] if proving or number > 1 else []
         elif isinstance(program, Proof) and len(replay.sequence) == len(program.steps):
             lines += [*program.closing, "Qed."]
@@ -90,7 +90,7 @@ def _wrong(
     orders: dict[int, list[list[str]]],
     compiled: bool,
 ) -> dict[int, int]:
-    """How many orders of each the other program sees otherwise: asked without those until the rest goes through."""
+    """Count the orders of each item that the other program refutes; remove those until the rest passes."""
     left = [(index, lines) for index, several in orders.items() for lines in several]
     wrong: dict[int, int] = {}
     while left:
@@ -108,7 +108,7 @@ def _wrong(
 
 
 def _failing_line(toolchain: Toolchain, limits: Limits, text: str, compiled: bool) -> int | None:
-    """The line of the first error in a file; None if it goes through."""
+    """Return the line of the first error in a file; None if it passes."""
     with tempfile.TemporaryDirectory(prefix="vcrt-rocq-") as folder:
         file = Path(folder, f"{_NAME}.v")
         file.write_text(text, encoding="utf-8")
@@ -154,5 +154,5 @@ def _run(command: Sequence[str]) -> CompletedProcess[str]:
 
 @cache
 def protected_by(toolchain: Toolchain, limits: Limits) -> Report:
-    """What protects from a process of this Rocq on this system: one is started and confines itself."""
+    """Return the protections from a process of this Rocq: start one, which confines itself."""
     return protections_by(bounds_of(toolchain, limits))

@@ -1,8 +1,8 @@
 """Generate Rocq episodes: one dependent pair among four steps, or several dependent steps of any number.
 
-Each makes steps over facts of the standard library, about numbers, lists and truth values, some of which depend on each
-other, in a legal order. Whether that holds is for certification to say. Names are drawn at random and tell nothing
-about a step's part in the episode.
+Each makes steps over facts of the standard library, about numbers, lists and truth values, in a legal order; some of
+them depend on each other. Certification decides whether that holds. Names are drawn at random and reveal nothing about
+a step's role in the episode.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vcrt.environments.posets import (
 from vcrt.hashing import Json
 from vcrt.randomness import Generator, fresh_names, generator, pick
 
-#: What every sampled episode begins with.
+#: The beginning of every sampled episode.
 LIBRARIES = "From Coq Require Import Arith List Bool."
 _BINDERS = (("nat", ("n", "m", "k")), ("list nat", ("l", "r")), ("bool", ("b", "c")))
 _WORD = re.compile(r"(?<![\w'.])[a-z](?![\w'])")
@@ -57,7 +57,7 @@ _EXPRESSIONS = {
 _NUM_STEPS = 4
 #: The initial state and the operations, a dependent pair first.
 _Draft: TypeAlias = tuple[Json, list[Operation]]
-#: Facts about an inequality that take it to another, no two of which do so in both orders alike.
+#: Facts that take one inequality to another; no two of them do so alike in both orders.
 _FORWARD = (
     ("le_S _ _", "le_n_S _ _"),
     ("Nat.mul_le_mono_l _ _ {}",),
@@ -79,42 +79,42 @@ class Fact:
         return " ".join(f"({' '.join(names)} : {kind})" for kind, names in _used(self.type))
 
     def statement(self, name: str) -> str:
-        """The sentence that states it under ``name``."""
+        """Return the sentence that states it under ``name``."""
         return f"Lemma {name} {self.binders} : {self.type}."
 
     def lemma(self, name: str) -> str:
-        """The whole lemma under ``name``."""
+        """Return the whole lemma under ``name``."""
         return f"{self.statement(name)} Proof. exact ({self.proof}). Qed."
 
     def cited(self, name: str) -> Fact:
-        """The same fact, proved by the lemma of that name."""
+        """Return the same fact, proved by the lemma of that name."""
         variables = [variable for _, names in _used(self.type) for variable in names]
         return Fact(self.type, " ".join([name, *variables]))
 
 
-#: Binds every variable, for proofs whose steps may speak of any.
+#: Binders of every variable, for proofs whose steps may use any.
 ALL_BINDERS = " ".join(f"({' '.join(names)} : {kind})" for kind, names in _BINDERS)
 
 
 def fact(rng: Generator) -> Fact:
-    """A random fact."""
+    """Draw a random fact."""
     sorts, kind, proof = pick(rng, _FACTS)
     terms = [expression(rng, sort) for sort in sorts]
     return Fact(kind.format(*terms), proof.format(*terms))
 
 
 def expression(rng: Generator, sort: str = "N") -> str:
-    """A random expression of a sort, in brackets where it needs them."""
+    """Draw a random expression of a sort, in brackets where it needs them."""
     return pick(rng, _EXPRESSIONS[sort])
 
 
 def both(one: Fact, other: Fact) -> Fact:
-    """That both facts hold."""
+    """Return the conjunction of both facts."""
     return Fact(f"({one.type}) /\\ ({other.type})", f"conj ({one.proof}) ({other.proof})")
 
 
 def following(rng: Generator, cited: Sequence[Fact]) -> Fact:
-    """A fact whose proof needs those that are cited, and one more."""
+    """Draw a fact whose proof needs the cited ones, and one more."""
     made = fact(rng)
     for one in cited:
         made = both(one, made) if rng.random() < 0.5 else both(made, one)
@@ -128,12 +128,12 @@ def _used(text: str) -> list[tuple[str, list[str]]]:
 
 
 def sample_episode(schema: Schema, seed: int) -> Episode:
-    """A candidate episode of ``schema``."""
+    """Return a candidate episode of ``schema``."""
     rng = generator(seed, "rocq", schema.name)
     if schema.num_steps is None:
         *_, generate = _FAMILIES[schema.name]
         initial, steps = generate(rng)
-        # The pair stands in its order; all such orders are equally likely.
+        # The pair keeps its order; all such orders are equally likely.
         places = rng.permutation(_NUM_STEPS)
         places[:2] = sorted(places[:2])
         operations = [steps[places.index(place)] for place in range(_NUM_STEPS)]
@@ -259,7 +259,7 @@ def _siblings(rng: Generator) -> _Draft:
 
 
 def _cite_steps(rng: Generator, pairs: Pairs, num_steps: int) -> _Draft:
-    """Lemmas each of which cites those before it in ``pairs``."""
+    """Return lemmas, each of which cites those before it in ``pairs``."""
     names, made = fresh_names(rng, num_steps), list[Fact]()
     for step in range(num_steps):
         cited = [made[a].cited(names[a]) for a, b in sorted(pairs) if b == step]
@@ -269,7 +269,7 @@ def _cite_steps(rng: Generator, pairs: Pairs, num_steps: int) -> _Draft:
 
 
 def _assert_steps(rng: Generator, pairs: Pairs, num_steps: int) -> _Draft:
-    """Facts within one proof, each of which follows from those before it in ``pairs``."""
+    """Return facts within one proof, each of which follows from those before it in ``pairs``."""
     theorem, *names = fresh_names(rng, 1 + num_steps)
     made = list[Fact]()
     for step in range(num_steps):
@@ -280,7 +280,7 @@ def _assert_steps(rng: Generator, pairs: Pairs, num_steps: int) -> _Draft:
 
 
 def named(signature: str, text: str) -> Operation:
-    """The step of that text."""
+    """Return the step of that text."""
     return Operation(signature=signature, payload=text)
 
 
@@ -289,7 +289,7 @@ def _assert(name: str, one: Fact) -> Operation:
 
 
 def _other(rng: Generator, name: str) -> Operation:
-    """A lemma, or now and then a definition, that needs nothing else."""
+    """Return a lemma, or sometimes a definition, that needs nothing else."""
     if rng.random() < 0.15:
         return named(
             name, f"Definition {name} (n m k : nat) (l : list nat) : nat := {expression(rng)}."
@@ -302,7 +302,7 @@ def _declarations(*before: str, probes: Sequence[str] = ()) -> Json:
 
 
 def _proof(rng: Generator, theorem: str, hypotheses: str = "") -> Json:
-    """A theorem whose steps state facts, and which its own fact ends."""
+    """Return a theorem whose steps state facts, closed by a fact of its own."""
     goal = fact(rng)
     binders = " ".join(filter(None, (ALL_BINDERS, hypotheses)))
     return {
@@ -314,7 +314,7 @@ def _proof(rng: Generator, theorem: str, hypotheses: str = "") -> Json:
     }
 
 
-#: By name: what an episode is made of, how its pair depends, and what generates it.
+#: By name: the content of an episode, how its pair depends, and its generator.
 _FAMILIES: Mapping[str, tuple[str, AntiDiamonds, Callable[[Generator], _Draft]]] = {
     "cite": ("lemmas, one of which cites another", "precedes", _cite),
     "computes": (

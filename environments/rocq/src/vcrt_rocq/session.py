@@ -1,8 +1,8 @@
-"""Ask one ``coqidetop`` at a time: its document is a path of sentences; going to another keeps what they share.
+"""Talk to one ``coqidetop`` at a time: its document is a path of sentences; two paths share their common beginning.
 
-Promises an answer from a process that stayed alive while it worked, or :class:`vcrt.errors.VerifierFailure`: a death, a
-limit or an anomaly is never a refusal. A process that breaks is replaced and asked once more. Not covered: which
-sentences may be asked (see :mod:`vcrt_rocq.grammar`).
+A process that stayed alive while it worked gives an answer, or :class:`vcrt.errors.VerifierFailure` is raised: a death,
+a limit or an anomaly is never a refusal. A broken process is replaced and the request repeated once.
+:mod:`vcrt_rocq.grammar` says which sentences are allowed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from vcrt_rocq.protocol import Answer, Goals, Refusal, UnreadableAnswer
 from vcrt_rocq.toolchain import SUPPORTED, VARIABLE, Toolchain
 
 Found = TypeVar("Found")
-#: The place of a sentence that is refused, and why.
+#: The place of a refused sentence, and its refusal.
 Refused: TypeAlias = tuple[int, Refusal]
-#: What states are printed with: no notation, coercion or implicit argument stands between the text and the term.
+#: Options for printing states: no notation, coercion or implicit argument hides the term.
 PRINTING = (
     "Set Printing All.",
     "Set Printing Goal Names.",
@@ -38,7 +38,7 @@ PRINTING = (
     "Set Printing Width 1000000.",
 )
 _OPTIONS = ("-q", "-main-channel", "stdfds", "-async-proofs", "off", "-w", "none")
-#: A process is replaced after so many sentences: what its state machine keeps for good stays small.
+#: A process is replaced after so many sentences, since its state machine keeps some memory for good.
 SENTENCES_PER_PROCESS = 40_000
 #: Messages of a prover that gave up, which say nothing about a step.
 _BROKEN = ("Anomaly", "Stack overflow", "Out of memory", "Timeout!", "User interrupt", "Fatal")
@@ -46,7 +46,7 @@ _BROKEN = ("Anomaly", "Stack overflow", "Out of memory", "Timeout!", "User inter
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """Seconds by the clock for one sentence, megabytes in use, and seconds of the processor for one process."""
+    """Wall-clock seconds for one sentence, megabytes in use, and processor seconds for one process."""
 
     sentence_seconds: float = 20.0
     max_memory_mb: float = 3000.0
@@ -54,7 +54,7 @@ class Limits:
 
 
 class Broken(Exception):
-    """The process died, ran into a limit, or gave up; the text says which."""
+    """The process died, exceeded a limit, or gave up; the text says which."""
 
 
 class Session:
@@ -76,15 +76,15 @@ class Session:
         self._process = None
 
     def go_to(self, path: Sequence[str], *, where: str) -> Refused | None:
-        """Run the sentences of ``path`` from the beginning: None, or the place of the refused one and why."""
+        """Run the sentences of ``path`` from the beginning; return the place and refusal of a refused one, or None."""
         return self._twice(lambda: self._run(path), where)
 
     def step(
         self, path: Sequence[str], sentences: Sequence[str], *, where: str
     ) -> Refused | Goals | None:
-        """Run sentences after an accepted path: the goals after them, None where no proof is in progress.
+        """Run sentences after an accepted path; return the goals after them, None if no proof is in progress.
 
-        Where one is refused, its place and why.
+        If a sentence is refused, return its place and its refusal.
         """
 
         def attempt() -> Refused | Goals | None:
@@ -103,7 +103,7 @@ class Session:
         return self._twice(attempt, where)
 
     def goals(self, path: Sequence[str], *, where: str) -> Goals | None:
-        """The goals after an accepted path; None where no proof is in progress."""
+        """Return the goals after an accepted path; None if no proof is in progress."""
 
         def attempt() -> Goals | None:
             self._require(path)
@@ -116,13 +116,13 @@ class Session:
 
     @property
     def label(self) -> str:
-        """Which prover it is."""
+        """The prover's name and version."""
         return self._toolchain.label
 
     def ask(
         self, path: Sequence[str], queries: Sequence[str], *, where: str, at: int | None = None
     ) -> list[str | Refusal]:
-        """What the prover says to each query after an accepted path, or after its first ``at`` sentences."""
+        """Return the prover's answer to each query after an accepted path, or after its first ``at`` sentences."""
 
         def attempt() -> list[str | Refusal]:
             self._require(path)
@@ -136,7 +136,7 @@ class Session:
         return self._twice(attempt, where) if queries else []
 
     def check(self) -> None:
-        """Try the prover on a proof, a hole and an axiom; raises :class:`UnavailableError` if it judges otherwise."""
+        """Try the prover on a proof, a hole and an axiom; raise :class:`UnavailableError` if it misjudges one."""
         where, label = "self-test", self._toolchain.label
         start = ["Lemma t1 : exists n : nat, n = 2.", "refine (ex_intro _ ?[w] ?[p])."]
         try:
@@ -184,13 +184,13 @@ class Session:
         raise AssertionError
 
     def _require(self, path: Sequence[str]) -> None:
-        """Have the sentences of an accepted path run, in this process or anew."""
+        """Run the sentences of an accepted path, as far as this process has not."""
         refused = self._run(path)
         if refused is not None:
             raise Broken(f"what was accepted is refused now: {refused[1].message[:300]}")
 
     def _run(self, path: Sequence[str]) -> Refused | None:
-        """Run what has not been run of ``path``: None, or the place of the sentence that is refused and why."""
+        """Run the rest of ``path``; return the place and refusal of a refused sentence, or None."""
         for place in range(self._shared(path), len(path)):
             refusal, _ = self._extend(path[:place], path[place], protocol.STATUS)
             if refusal is not None:
@@ -208,7 +208,7 @@ class Session:
         return count
 
     def _back(self, path: Sequence[str]) -> list[str]:
-        """The call that makes the end of ``path``, which has run, the tip; none if it is."""
+        """Return the call that makes the end of ``path``, which has run, the tip; none if it is."""
         del self._path[len(path) :]
         state = self._path[-1][1] if self._path else self._root
         if state == self._tip:
@@ -236,7 +236,7 @@ class Session:
         return None, answer
 
     def _ask(self, calls: Sequence[str]) -> list[Answer]:
-        """The answers to some calls; raises :class:`Broken`, and for a prover that gave up, too."""
+        """Return the answers to some calls; raise :class:`Broken` without answers or if the prover gave up."""
         assert self._process is not None
         self._sentences += 1
         number = len(calls)
@@ -275,15 +275,15 @@ class Session:
 
 
 def variables() -> dict[str, str]:
-    """The environment of its processes: young values have 32 MB, which takes a tenth off the time.
+    """Return its processes' environment variables: a minor heap of 32 MB saves a tenth of the time.
 
-    OCaml 5 reserves no more than one thread's memory, as the limits want it.
+    OCaml 5 reserves the memory of one thread only, as the limits require.
     """
     return {**empty_environment(), "OCAMLRUNPARAM": "d=1,s=4M"}
 
 
 def bounds_of(toolchain: Toolchain, limits: Limits) -> Bounds:
-    """What a process of this Rocq may read and use."""
+    """Return what a process of this Rocq may read and use."""
     made = bounds(
         toolchain.needs,
         cpu_seconds=limits.cpu_seconds,
@@ -306,8 +306,8 @@ def _session(toolchain: Toolchain, limits: Limits, process: int) -> Session:
 
 
 def shared_session(toolchain: Toolchain, limits: Limits) -> Session:
-    """The session of this process for these settings, tried when it is first asked for.
+    """Return this process's session for these settings, tested at the first request.
 
-    Raises :class:`UnavailableError` if the prover does not judge as it should.
+    Raise :class:`UnavailableError` if the prover does not judge as expected.
     """
     return _session(toolchain, limits, os.getpid())

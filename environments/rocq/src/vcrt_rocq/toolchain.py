@@ -1,7 +1,7 @@
 """Find the Rocq that judges: a configured ``coqidetop``, or the one on ``PATH``, as Debian and opam install it.
 
-``VCRT_ROCQ`` is the path of a ``coqidetop``. One that is found but cannot be used is an error, never a reason to take
-another. Not covered: whether it judges as expected, which :meth:`Session.check` tries before it judges anything.
+``VCRT_ROCQ`` is the path of a ``coqidetop``. One that is found but cannot be used is an error; no other one replaces
+it. :meth:`Session.check` tests whether it judges as expected.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ REMEDY = f"apt-get install coq, or set {VARIABLE} to the path of a coqidetop (op
 _NAMES = ("coqidetop.opt", "coqidetop")
 _LEAST = (8, 16)
 _VERSION = re.compile(r"version (\S+)")
-#: Below the library, where the standard one is: since Rocq 9 a package of its own.
+#: The standard library's place below the library: since Rocq 9 a package of its own.
 _STANDARD = ("theories", "user-contrib/Stdlib")
 _ARITHMETIC = Path("Arith", "PeanoNat.vo")
-#: Beside the library, what ``coqtop`` and ``coqc`` turn into since Rocq 9.
+#: The program beside the library that ``coqtop`` and ``coqc`` become since Rocq 9.
 _WORKER = Path("rocq-runtime", "rocqworker")
-#: Where plug-ins are looked up besides the library.
+#: The places of plug-ins besides the library.
 _FINDLIB = ("/etc/ocamlfind.conf", "/usr/lib/ocaml", "/usr/share/coq")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Toolchain:
-    """A Rocq that was found: its programs, what it says it is, and the SHA-256 of what judges."""
+    """A Rocq that was found: its programs, its own description, and the SHA-256 of the judging files."""
 
     server: Path
     top: Path
@@ -47,12 +47,12 @@ class Toolchain:
 
     @property
     def label(self) -> str:
-        """The version as it is recorded."""
+        """The version as records have it."""
         return f"{'Coq' if self.version.startswith('8.') else 'Rocq'} {self.version}"
 
     @property
     def needs(self) -> Needs:
-        """What its processes read, and may be."""
+        """What its processes may read, and the programs that they may be."""
         programs = [self.server, self.top, self.compiler, self.checker]
         programs += filter(Path.is_file, [self.library.parent / _WORKER])
         return Needs(
@@ -62,7 +62,7 @@ class Toolchain:
 
 
 def find_toolchain() -> Toolchain:
-    """The Rocq to use; raises :class:`UnavailableError`. Looked up once per process for equal settings."""
+    """Return the Rocq to use, cached for equal settings; raise :class:`UnavailableError` if there is none."""
     return _find(os.environ.get(VARIABLE), os.environ.get("PATH"))
 
 
@@ -118,7 +118,7 @@ def _unfit(what: str, where: str | None, found: str, remedy: str = REMEDY) -> Un
 
 
 def _beside(server: Path, name: str) -> Path:
-    """A program of the same installation."""
+    """Return a program of the same installation; raise :class:`UnavailableError` if it is missing."""
     program = server.with_name(name)
     if not program.is_file():
         raise UnavailableError(
