@@ -1,10 +1,9 @@
 """Certify two branches of a Django app that a merge would join: which operations commute, and which order is right.
 
-Both branches are run whole in both orders, as databases that have one of them already would and by the migrations as
-they stand; and every pair of operations, one of each branch, as migrations of their own, side by side in the context of
-what stands before them. Few operations are run in every order besides. Where tables are empty and the user gave no
-rows, whole orders are run on them and on rows made from the models, and an order is right that is right on both. Not
-covered: how a project is read (see :mod:`vcrt_django.lifting`).
+Both branches run whole in both orders, as on databases that have one of them already and by the unchanged migrations;
+and every pair of operations, one of each branch, runs as migrations of their own, adjacent in the context of the
+operations before them. A few operations also run in every order. If tables are empty and the user gave no rows, whole
+orders run on the empty tables and on rows made from the models; an order is right if it is right on both.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from vcrt_django.lifting import (
 
 #: The most operations of two branches together: every pair is replayed in both orders.
 MAX_BRANCHED = 200
-#: What made rows hold besides plain values, from most to least: one may be what a branch says that rows never hold.
+#: The kinds of made rows besides plain values, from most to fewest: a branch may rely on rows never having one.
 _MADE = (("empty values", "equal values"), ("empty values",), ("equal values",), ())
 Outcome: TypeAlias = Literal["either", "first", "second", "other state", "neither"]
 Relation: TypeAlias = Literal["commutes", "precedes", "conflicts", "undecided"]
@@ -43,10 +42,10 @@ Relation: TypeAlias = Literal["commutes", "precedes", "conflicts", "undecided"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CrossPair:
-    """What was found about an operation of the first branch and one of the second.
+    """The finding about an operation of the first branch and one of the second.
 
-    ``before`` is the one that must come first (``precedes``); ``reason`` is the message of the one that was refused.
-    ``differences`` are those of the two states in which orders that conflict end.
+    ``before`` is the operation that must come first (``precedes``); ``reason`` is the message of the refused one.
+    ``differences`` are those between the final states of conflicting orders.
     """
 
     first: int
@@ -59,7 +58,7 @@ class CrossPair:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OnRows:
-    """What whole orders did on some rows: those that stand there, or kinds of ``made`` ones where tables were empty.
+    """The results of whole orders on some rows: the present ones, or kinds of ``made`` ones where tables were empty.
 
     ``refusals`` say why an order is refused, first branch first. ``drawn`` names columns that differ between two runs
     of one order, and were not compared.
@@ -75,25 +74,26 @@ class OnRows:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AllOrders:
-    """All orders of the operations: how many there are, and how many of those that are accepted end in each state."""
+    """All orders of the operations: their number, and the numbers of accepted orders that end in each state."""
 
     number: int
     ends: tuple[int, ...]
 
     @property
     def accepted(self) -> int:
-        """How many are accepted."""
+        """The number of accepted orders."""
         return sum(self.ends)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedBranches:
-    """Two branches and what was found; ``refusals`` say why an order of whole branches is refused, first one first.
+    """Two branches and the findings; ``refusals`` say why an order of whole branches is refused, first one first.
 
-    ``differences`` say what whole orders that both run leave in other ways. ``outcome`` holds on all ``rests_on``;
+    ``differences`` are those between the results of whole orders that both run. ``outcome`` holds on all ``rests_on``;
     pairs and ``orders`` were judged on the last of them. ``without_verdict`` are made rows on which neither order runs.
-    ``unmade`` are empty tables for which no rows could be made, each with why; ``idle`` are steps that changed nothing
-    in any order; ``failed`` are receivers of signals that failed where the branches begin, each with why.
+    ``unmade`` are empty tables for which no rows could be made, each with the reason; ``idle`` are steps that changed
+    nothing in any order; ``failed`` are receivers of signals that failed where the branches begin, each with the
+    reason.
     """
 
     branches: Branches
@@ -110,7 +110,7 @@ class JudgedBranches:
 
     @property
     def drawn(self) -> tuple[str, ...]:
-        """The columns that were not compared, as two runs of one order differ there."""
+        """The columns that were not compared, since two runs of one order differ there."""
         return tuple(sorted({name for each in self.rests_on for name in each.drawn}))
 
     @property
@@ -121,7 +121,7 @@ class JudgedBranches:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedWindow:
-    """A window of a migration and what was found, or why there is nothing."""
+    """A window of a migration and the finding, or the reason why there is none."""
 
     window: Window
     orders: OrdersReport | None
@@ -130,9 +130,9 @@ class JudgedWindow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DjangoLift:
-    """All that was found in a project; ``engine`` is what its settings name, ``verifier`` what judged.
+    """All findings about a project; ``engine`` is the one in its settings, ``verifier`` the one that judged.
 
-    ``has_rows``: rows of the user's own were there besides what migrations put.
+    ``has_rows`` says whether there were rows of the user's own besides those of migrations.
     """
 
     project: str
@@ -145,7 +145,7 @@ class DjangoLift:
 
 
 def judge_branches(environment: DjangoProject, branches: Branches) -> JudgedBranches:
-    """What both orders of two branches do, and every pair of operations across them."""
+    """Return the results of both orders of two branches, and of every pair of operations across them."""
     sides = [[n for n, s in enumerate(branches.steps) if s.branch == side] for side in (0, 1)]
     one, other = sides
     number = len(branches.steps)
@@ -165,7 +165,7 @@ def judge_branches(environment: DjangoProject, branches: Branches) -> JudgedBran
         for context in either:
             wanted |= {(*context, a, b): None, (*context, b, a): None}
     tried = _tried(environment, branches)
-    # Made rows that neither order takes say nothing of the two.
+    # Made rows on which neither order runs say nothing about the two.
     rests_on = [tried[0], *(one for one in tried[1:] if _outcome(one[2]) != "neither")]
     branches = rests_on[-1][1]
     asked = [ReplayRequest(branches.episode, sequence) for sequence in wanted]
@@ -206,7 +206,7 @@ _Tried: TypeAlias = tuple[tuple[str, ...] | None, Branches, WholeOrders]
 
 
 def _tried(environment: DjangoProject, branches: Branches) -> list[_Tried]:
-    """Whole orders on the rows that stand there and, where tables are empty, on made ones until an order takes them."""
+    """Run whole orders on the present rows and, if tables are empty, on made rows until an order accepts some."""
     tried: list[_Tried] = [(None, branches, environment.whole(branches))]
     there = tried[0][2]
     if not environment.has_rows and there.empty and _outcome(there) != "neither":
@@ -248,7 +248,7 @@ def _outcome(whole: WholeOrders) -> Outcome:
 
 
 def _joint(outcomes: Sequence[Outcome]) -> Outcome:
-    """What is right on all rows: an order that is refused on some is refused."""
+    """Return the outcome on all rows: an order that is refused on some is refused."""
     first, second = (
         all(outcome in ("either", "other state", side) for outcome in outcomes)
         for side in ("first", "second")
@@ -261,7 +261,7 @@ def _joint(outcomes: Sequence[Outcome]) -> Outcome:
 
 
 def _idle(branches: Branches, replays: Sequence[Replay]) -> tuple[int, ...]:
-    """The steps that ran, would do something and left every state as it was."""
+    """Return the steps that ran, are no declared no-ops, and left every state unchanged."""
     ran, changed = set[int](), set[int]()
     for each in replays:
         for place, (before, after) in enumerate(pairwise(each.state_hashes)):
@@ -278,7 +278,7 @@ def _all_orders(evidence: EpisodeReplays) -> AllOrders:
 
 
 def _refusal(branches: Branches, whole: WholeOrder, apart: Replay) -> str | None:
-    """Where an order is refused: at the operation, if it is refused there too as a migration of its own."""
+    """Return the place where an order is refused: the operation, if it is also refused as a migration of its own."""
     if whole.refused is None:
         return None
     app, migration, reason = whole.refused
@@ -307,7 +307,7 @@ def _pairs(
                     reverse=path_after(answers.by_sequence, context, (second, first)),
                 )
                 certificates.append(certificate)
-        # A context in which neither order runs says nothing, if another one does.
+        # A context in which neither order runs says nothing if another one does.
         certificates.sort(key=lambda each: each.verdict == "vacuous")
         found = _pair(first, second, certificates)
         if found.relation == "conflicts":
@@ -339,7 +339,7 @@ def _pair(first: int, second: int, certificates: Sequence[Certificate]) -> Cross
 
 
 def judge_window(project: DjangoProject, window: Window) -> JudgedWindow:
-    """What was found about a window."""
+    """Return the finding about a window."""
     try:
         (evidence,) = replay_merged(project, [window.episode])
         return JudgedWindow(window=window, orders=report_orders(evidence))

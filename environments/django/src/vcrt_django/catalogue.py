@@ -1,8 +1,8 @@
-"""Write what a database holds, by its own catalogue, and Django's project state, as canonical JSON.
+"""Write the content of a database, by its own catalogue, and Django's project state, as canonical JSON.
 
-Of tables, the order of columns, constraints and rows is not told: Django names every column that it reads or writes.
-What vcrt or Django keep for themselves is left out (``django_migrations``, what begins with ``sqlite_``). Imports
-Django; not covered: PostgreSQL's catalogue (:mod:`vcrt_django.postgresql_catalogue`).
+The form of a table leaves out the order of columns, constraints and rows: Django names every column that it reads or
+writes. It leaves out what vcrt or Django keep for themselves (``django_migrations``, names with the prefix
+``sqlite_``). This module imports Django; :mod:`vcrt_django.postgresql_catalogue` reads PostgreSQL's catalogue.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from django.utils.functional import Promise
 
 from vcrt.hashing import Json, json_digest
 
-#: Asks a database: the rows that it answers.
+#: A function that sends a query to a database and returns the rows.
 Query = Callable[[str], Sequence[Sequence[Any]]]
-#: The most differences that are told of each of two states.
+#: The most differences that are listed of each of two states.
 MAX_DIFFERENCES = 1_000
 OWN_TABLE = "django_migrations"
-#: The name of a column, written without the quotes that Django writes when it makes the table anew.
+#: The name of a column without the quotes that Django writes when it makes the table anew.
 _BARE_COLUMN = re.compile(
     r"^(?!(?:CONSTRAINT|CHECK|UNIQUE|PRIMARY|FOREIGN)\b)([a-z_]\w*)(?=\s|$)", re.IGNORECASE
 )
-#: That a column may be null is so without being said.
+#: A declaration that a column may be null, which is the default.
 _NULL = re.compile(
     r"""('(?:[^']|'')*'|"[^"]*"|`[^`]*`|\[[^\]]*\]|\b(?:NOT|SET|IS|DEFAULT) NULL\b)| ?\bNULL\b""",
     re.IGNORECASE,
@@ -42,16 +42,15 @@ _SQLITE_PARTS = {
     "pragma_table_xinfo(m.name) x WHERE m.type = 'table'",
     "keys": 'SELECT m.name, f.seq, f."table", f."from", f."to", f.on_update, f.on_delete FROM sqlite_master m, '
     "pragma_foreign_key_list(m.name) f WHERE m.type = 'table'",
-    # Indexes that a table brings with it are numbered: what they cover is told, not their names.
+    # Indexes of a table's own are numbered: the form has their columns, not their names.
     "unique": "SELECT m.name, i.origin, i.partial, group_concat(x.name) FROM sqlite_master m, "
     "pragma_index_list(m.name) i, pragma_index_info(i.name) x WHERE m.type = 'table' AND i.origin <> 'c' "
     "GROUP BY m.name, i.name",
 }
-#: A cell as a literal, which tells its type: no converter of whoever asks stands between. A text ends for SQLite where
-#: a zero stands in it.
+#: A cell as a literal, which shows its type, without a converter. SQLite ends a text at a zero character.
 _LITERAL = "CASE WHEN typeof({0}) = 'text' AND instr({0}, char(0)) THEN 'text ' || hex({0}) ELSE quote({0}) END"
-#: What a database keeps besides tables, and what a new one has of it. How it keeps its journal is not told: that of a
-#: database in memory cannot be changed.
+#: The settings of a database besides tables, with their defaults. The journal mode is left out: that of a database in
+#: memory cannot be changed.
 _KEPT = (
     "SELECT user_version, application_id, auto_vacuum, encoding FROM pragma_user_version, pragma_application_id, "
     "pragma_auto_vacuum, pragma_encoding"
@@ -60,7 +59,7 @@ _PRAGMAS_OF_NEW = (0, 0, 0, "UTF-8")
 
 
 def sqlite_form(query: Query) -> dict[str, Json]:
-    """What an SQLite database holds."""
+    """Return the content of an SQLite database."""
     form: dict[str, Json] = {
         name: sorted_rows(row for row in query(sql) if _is_told(row[0]))
         for name, sql in _SQLITE_PARTS.items()
@@ -88,7 +87,7 @@ def sqlite_form(query: Query) -> dict[str, Json]:
 
 
 def table_rows(query: Query, table: str, columns: Sequence[str]) -> Json:
-    """A table with its rows, sorted."""
+    """Return a table with its rows, sorted."""
     return [table, sorted_rows(query(f"SELECT {', '.join(columns)} FROM {table}"))]
 
 
@@ -97,7 +96,7 @@ def _cell(value: object) -> Json:
 
 
 def quoted(name: str) -> str:
-    """A name as it stands in SQL."""
+    """Return a name in SQL's quotes."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -106,18 +105,18 @@ def _is_told(table: object) -> bool:
 
 
 def _plain(text: str) -> str:
-    """White space outside of quotes is no part of it."""
+    """Return the text without irrelevant white space, which is any outside of quotes."""
     return _SPACE.sub(lambda found: found[1] or " ", text).strip()
 
 
 def sorted_rows(rows: Any) -> list[Json]:
-    """The rows as JSON, sorted."""
+    """Return the rows as JSON, sorted."""
     plain: list[Json] = [[_cell(cell) for cell in row] for row in rows]
     return sorted(plain, key=repr)
 
 
 def _parts(sql: str) -> list[str]:
-    """What stands between the commas of CREATE TABLE, sorted, with what stands before and behind the brackets."""
+    """Return the parts between the commas of CREATE TABLE, sorted, with the text before and after the brackets."""
     parts, depth, quote, start = list[str](), 0, "", 0
     for place, character in enumerate(sql):
         if quote:
@@ -138,17 +137,17 @@ def _parts(sql: str) -> list[str]:
 
 
 class StateForms:
-    """Writes project states; what was written of a field is kept, as clones of a state share their fields."""
+    """A writer of project states; it keeps the forms of fields, as clones of a state share their fields."""
 
     def __init__(self) -> None:
         self._fields: dict[int, tuple[object, Json]] = {}
 
     def __len__(self) -> int:
-        """How many fields are kept."""
+        """Return the number of kept fields."""
         return len(self._fields)
 
     def form(self, state: ProjectState) -> Json:
-        """Each model with its fields, options, bases and managers."""
+        """Return each model with its fields, options, bases and managers."""
         return {
             ".".join(key): self._model(model)
             for key, model in sorted(state.models.items(), key=lambda item: item[0])
@@ -172,14 +171,14 @@ class StateForms:
 
 
 def _option(name: str, value: Any) -> Json:
-    """An option of a model; of what is unordered, the forms sorted, be it a set or a list."""
+    """Return the form of a model's option; unordered ones, sets or lists, are sorted."""
     if name in ("unique_together", "index_together", "indexes", "constraints") and value:
         return sorted(map(value_form, value), key=repr)
     return value_form(value)
 
 
 def value_form(value: Any) -> Json:
-    """What a migration may hold, as JSON: by what Django would write of it."""
+    """Return a value of a migration as JSON, in the form that Django would write."""
     if value is None or isinstance(value, bool | int | str):
         return str(value) if isinstance(value, str) else value
     if isinstance(value, Promise):
@@ -203,19 +202,19 @@ def value_form(value: Any) -> Json:
     if hasattr(value, "deconstruct"):
         return ["object", *map(value_form, value.deconstruct())]
     try:
-        # Not a text, which a default may be too.
+        # Marked, as a default may be such a text too.
         return ["value", str(MigrationWriter.serialize(value)[0])]
     except ValueError:
         return ["value", f"{type(value).__qualname__} {_ADDRESS.sub('', repr(value))}"]
 
 
 def message(error: BaseException) -> str:
-    """What an error says, the same in every process."""
+    """Return an error's message, the same in every process."""
     return _ADDRESS.sub("", f"{type(error).__name__}: {error}").strip()
 
 
 def dangling(state: ProjectState) -> Iterator[str]:
-    """The models that fields or bases of the state name and that it does not have."""
+    """Yield the models that fields or bases of the state name and that it does not have."""
     for (app, _), model in state.models.items():
         named = [base for base in model.bases if isinstance(base, str)]
         for field in model.fields.values():
@@ -234,9 +233,9 @@ def dangling(state: ProjectState) -> Iterator[str]:
 def differences(
     one: tuple[Json, Mapping[str, Json]], other: tuple[Json, Mapping[str, Json]]
 ) -> list[str]:
-    """What one project state and database hold and the other do not, a line each; empty if they are equal.
+    """Return what one project state and database hold and the other do not, a line each; empty if they are equal.
 
-    Of each at most ``MAX_DIFFERENCES``, and then a line that says how many more there are.
+    List at most ``MAX_DIFFERENCES`` of each, and then a line with the number of the others.
     """
     held = [Counter(_facts(state, database)) for state, database in (one, other)]
     names = ("the first order alone", "the second order alone")
@@ -250,7 +249,7 @@ def differences(
 
 
 def _facts(state: Any, database: Mapping[str, Any]) -> Iterator[str]:
-    """All that they hold, each by itself."""
+    """Yield each fact in the state and the database."""
     for name, (_, fields, *others) in state.items():
         yield f"model {name} with {json.dumps(others)}"
         for field, form in fields.items():
@@ -268,7 +267,7 @@ def _facts(state: Any, database: Mapping[str, Any]) -> Iterator[str]:
 
 
 def columns_of(database: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The columns of each table, in the succession of their cells, quoted."""
+    """Return the columns of each table, in the order of their cells, quoted."""
     columns: dict[str, list[str]] = {}
     for first, second, _, fourth, *_ in database["columns"]:
         # PostgreSQL's have a schema before them.
@@ -280,5 +279,5 @@ def columns_of(database: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def digest(state: Json, database: Mapping[str, Json]) -> str:
-    """SHA-256 of a project state and what the database holds."""
+    """Return the SHA-256 of a project state and of the database's content."""
     return json_digest([state, dict(database)])

@@ -1,9 +1,9 @@
-"""Give the same time and random numbers each time a step is run, and tell what it draws by chance all the same.
+"""Give the same time and random numbers in each run of a step, and find the values that it still draws by chance.
 
-Given are ``django.utils.timezone.now``, ``uuid.uuid4`` and ``random``; of other ``luck`` they are other numbers. For
-``datetime.now``, the database's own clock and ``secrets`` one order is run twice. A value that only one of the runs has
-in a column was drawn; in its place stands where it is found, so that two drawn keys and what refers to them stay apart.
-Not covered: what but rows is different each time.
+``django.utils.timezone.now``, ``uuid.uuid4`` and ``random`` are replaced; another ``luck`` gives other numbers. For
+``datetime.now``, the database's own clock and ``secrets``, one order runs twice. A value that only one of the runs has
+in a column was drawn; its places replace it, so that two drawn keys and their references stay distinct. Only rows may
+differ between the runs.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from django.utils import timezone
 from vcrt.hashing import Json, json_digest
 from vcrt_django.catalogue import columns_of, differences
 
-#: A project state, and what the database holds.
+#: A project state, and the content of the database.
 Form: TypeAlias = tuple[Json, dict[str, Json]]
 
 
 class Steady:
-    """What stands in place of the clock and of random numbers, from when it is made."""
+    """A replacement for the clock and for random numbers, active from its creation on."""
 
     def __init__(self, now: str) -> None:
         self.luck = ""
@@ -49,19 +49,19 @@ class Steady:
         uuid.uuid4 = drawn
 
     def begin(self, name: str) -> None:
-        """From now on a step of this name is run."""
+        """Start a step of this name."""
         self._name, self._drawn = f"{name}{self.luck}", count()
         random.seed(self._name)
 
 
 class Inseparable(Exception):
-    """Two runs of one order that differ in more than what is drawn; the arguments are differences, a text each."""
+    """Two runs of one order that differ in more than drawn values; the arguments are differences, a text each."""
 
 
 def separated(one: Form, other: Form) -> tuple[Form, tuple[str, ...]]:
-    """The form of either run without what is drawn, and the columns that hold it, each with its table.
+    """Return the form of either run without drawn values, and the columns that hold them, each with its table.
 
-    Raises :class:`Inseparable`.
+    Raise :class:`Inseparable` if the rest differs.
     """
     if one == other:
         return one, ()
@@ -73,7 +73,7 @@ def separated(one: Form, other: Form) -> tuple[Form, tuple[str, ...]]:
 
 
 def _cells(form: Form) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Each row: its table, the names of its columns, and its cells."""
+    """Yield each row: its table, the names of its columns, and its cells."""
     names = columns_of(form[1])
     rows: Any = form[1]["rows"]
     for table, of_table in rows:
@@ -82,7 +82,7 @@ def _cells(form: Form) -> Iterator[tuple[str, list[str], list[str]]]:
 
 
 def _drawn(one: Form, other: Form) -> dict[tuple[str, str], set[Any]]:
-    """The values of each column that the other run does not have there."""
+    """Return the values of each column that the other run does not have there."""
     held: list[dict[tuple[str, str], set[Any]]] = [defaultdict(set), defaultdict(set)]
     for values, form in zip(held, (one, other), strict=True):
         for table, names, row in _cells(form):
@@ -93,7 +93,7 @@ def _drawn(one: Form, other: Form) -> dict[tuple[str, str], set[Any]]:
 
 
 def _told(form: Form, other: Form) -> Form:
-    """The form with, for each value that was drawn, where it is found: in which columns, beside what."""
+    """Return the form with each drawn value replaced by its places: the columns, and the cells beside it."""
     drawn = _drawn(form, other)
     signs: dict[Any, str] = dict.fromkeys(set[Any]().union(*drawn.values()), "drawn")
 

@@ -1,8 +1,8 @@
 """Keep and restore the one database of this process: an SQLite in memory, or one of PostgreSQL that vcrt has made.
 
-Promises that a database is left as it was found by ``restore``, and that nothing is attached to SQLite. On PostgreSQL a
-snapshot is a savepoint: only the state of an ancestor can be restored. Imports Django, which must be configured; not
-covered: making and dropping a database of PostgreSQL (see :mod:`vcrt_django.servers`).
+``restore`` leaves a database as it was found, and nothing can be attached to SQLite. On PostgreSQL a snapshot is a
+savepoint: only the state of an ancestor can be restored. This module imports Django, which must be configured;
+:mod:`vcrt_django.servers` makes and drops databases of PostgreSQL.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SQLITE: dict[str, Any] = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memo
 
 
 def _close() -> None:
-    """Close within a transaction, which is lost then as on any other database; elsewhere do nothing, as in memory."""
+    """Close inside a transaction, which loses it as on any other database; elsewhere do nothing, as in memory."""
     if connection.in_atomic_block:
         BaseDatabaseWrapper.close(connections[connection.alias])
 
@@ -41,7 +41,7 @@ def guard(raw: sqlite3.Connection) -> None:
 
 
 def _require_own() -> None:
-    """What is opened later would be read or written over."""
+    """Raise :class:`VerifierFailure` unless the database is ours: another one would be read or overwritten."""
     if connection.settings_dict["NAME"] != SQLITE["NAME"]:
         raise VerifierFailure(
             "a migration that puts its own database back",
@@ -53,7 +53,7 @@ def _require_own() -> None:
 class Sqlite:
     """An SQLite in memory; snapshots are copies of it."""
 
-    #: Whether a forked process has one of its own.
+    #: Whether a forked process has a database of its own.
     is_forked = True
 
     def __init__(self) -> None:
@@ -63,13 +63,13 @@ class Sqlite:
         connection.close = _close
 
     def snapshot(self) -> Any:
-        """A copy, for :meth:`restore`."""
+        """Return a copy, for :meth:`restore`."""
         kept = sqlite3.connect(":memory:")
         connection.connection.backup(kept)
         return kept
 
     def restore(self, snapshot: Any) -> None:
-        """From a copy, into a new connection: an operation that was refused may leave the old one in any state."""
+        """Restore a copy in a new connection: a refused operation may leave the old one in any state."""
         _require_own()
         if connection.connection is not None:
             connection.connection.close()
@@ -78,23 +78,23 @@ class Sqlite:
         snapshot.backup(connection.connection)
 
     def to_bytes(self) -> bytes:
-        """All of it, for another process."""
+        """Return its whole content, for another process."""
         return bytes(connection.connection.serialize())
 
     def take(self, data: bytes) -> None:
-        """Hold what another process had."""
+        """Replace the content by that of another process."""
         kept = sqlite3.connect(":memory:")
         kept.deserialize(data)
         self.restore(kept)
         kept.close()
 
     def settle(self) -> None:
-        """The schema editor has checked foreign keys; raises if the connection was closed on the way."""
+        """Raise if the connection was closed; the schema editor has already checked foreign keys."""
         if connection.connection is None:
             raise ProgrammingError("Cannot open a new connection in an atomic block.")
 
     def form(self) -> dict[str, Json]:
-        """What it holds."""
+        """Return its content as JSON."""
         _require_own()
         return sqlite_form(asked)
 
@@ -122,29 +122,29 @@ class Postgresql:
         transaction.atomic().__enter__()
 
     def snapshot(self) -> Any:
-        """A savepoint; sequences are outside of transactions."""
+        """Return a savepoint and the values of sequences, which are outside of transactions."""
         return connection.savepoint(), sequence_numbers()
 
     def restore(self, snapshot: Any) -> None:
-        """Back to a savepoint that is still there."""
+        """Return to a savepoint that still exists."""
         name, numbers = snapshot
         connection.run_on_commit = []
         connection.needs_rollback = False
-        # What fails at the end of a schema editor leaves its own block open.
+        # A failure at the end of a schema editor leaves its own block open.
         connection.savepoint_ids.clear()
         del connection.atomic_blocks[1:]
         connection.savepoint_rollback(name)
         set_sequences(numbers)
 
     def to_bytes(self) -> bytes:
-        """Nothing: it is in no process."""
+        """Return nothing: the content is in no process."""
         return b""
 
     def take(self, data: bytes) -> None:
-        """Every process has the same."""
+        """Do nothing: all processes share the content."""
 
     def settle(self) -> None:
-        """Check now what may be deferred, which is deferred again then; and run what waits for the commit."""
+        """Check now what may be deferred, defer it again, and run the hooks that wait for the commit."""
         self._check()
         hooks, connection.run_on_commit = connection.run_on_commit, []
         for _, hook, is_robust in hooks:
@@ -163,7 +163,7 @@ class Postgresql:
                 )
 
     def _check(self) -> None:
-        # Constraints of different tables may share a name, and one that cannot be deferred is an error.
+        # Constraints of different tables may share a name, and deferring a constraint that cannot be is an error.
         found = asked(
             "SELECT quote_ident(n.nspname) || '.' || quote_ident(c.conname), bool_and(c.condeferred) FROM "
             "pg_constraint c JOIN pg_namespace n ON n.oid = c.connamespace GROUP BY 1 "
@@ -177,7 +177,7 @@ class Postgresql:
                 cursor.execute(f"SET CONSTRAINTS {', '.join(deferred)} DEFERRED")
 
     def form(self) -> dict[str, Json]:
-        """What it holds."""
+        """Return its content as JSON."""
         return postgresql_form(asked)
 
 
@@ -185,7 +185,7 @@ Database: TypeAlias = Sqlite | Postgresql
 
 
 def watched_others() -> list[str]:
-    """The aliases of other databases, as they come to be asked, from now on: no snapshot has what they hold."""
+    """Return a list that gets the aliases of other databases when they are queried: no snapshot covers them."""
     used = list[str]()
 
     def watch(alias: str) -> Callable[..., Any]:
@@ -202,7 +202,7 @@ def watched_others() -> list[str]:
 
 
 def sequence_numbers(alias: str = DEFAULT_DB_ALIAS) -> Sequence[Sequence[Any]]:
-    """Each sequence of a PostgreSQL database, where it starts and where it is: they are outside of transactions."""
+    """Return each sequence of a PostgreSQL database, its start and its last value: they are outside of transactions."""
     return asked(
         "SELECT quote_ident(schemaname) || '.' || quote_ident(sequencename), start_value, last_value FROM pg_sequences",
         alias,
@@ -210,14 +210,14 @@ def sequence_numbers(alias: str = DEFAULT_DB_ALIAS) -> Sequence[Sequence[Any]]:
 
 
 def set_sequences(numbers: Sequence[Sequence[Any]], alias: str = DEFAULT_DB_ALIAS) -> None:
-    """Set sequences back to where they were."""
+    """Reset sequences to their former values."""
     for sequence, start, last in numbers:
         value, is_called = start if last is None else last, last is not None
         asked(f"SELECT setval($${sequence}$$, {value}, {is_called})", alias)
 
 
 def asked(sql: str, alias: str = DEFAULT_DB_ALIAS) -> Sequence[Sequence[Any]]:
-    """The rows that a database answers."""
+    """Return the rows that a database answers."""
     with connections[alias].cursor() as cursor:
         cursor.execute(sql)
         rows: Sequence[Sequence[Any]] = cursor.fetchall()
@@ -225,7 +225,7 @@ def asked(sql: str, alias: str = DEFAULT_DB_ALIAS) -> Sequence[Sequence[Any]]:
 
 
 def opened() -> Database:
-    """The database that Django is configured with, which must hold nothing yet."""
+    """Return the database that Django is configured with; raise :class:`NotEmpty` if it holds anything."""
     database = Postgresql() if connection.vendor == "postgresql" else Sqlite()
     held = {name: rows for name, rows in database.form().items() if rows}
     if held:
@@ -234,4 +234,4 @@ def opened() -> Database:
 
 
 class NotEmpty(Exception):
-    """A database that holds something before anything was done; the text says what."""
+    """A database that is not empty at the beginning; the text says what it holds."""

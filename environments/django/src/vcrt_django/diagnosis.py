@@ -1,4 +1,4 @@
-"""Say in ``vcrt doctor`` what is found of the verifier of this package."""
+"""Report this package's verifier in ``vcrt doctor``."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from vcrt_django.toolchain import VARIABLE
 
 
 def findings() -> Iterator[Finding]:
-    """The lines on the environment."""
+    """Return the lines on the environment."""
     return environment_findings("django", optional=not os.environ.get(VARIABLE))

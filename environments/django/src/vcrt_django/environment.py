@@ -1,8 +1,8 @@
 """Judge operations of Django migrations, and SQL in them, by Django on SQLite or PostgreSQL.
 
-A state is what the database's own catalogue tells, its rows, and Django's project state; never the text that was sent.
-Each operation is run as a migration of its own. Not covered: databases whose rows are not in the episode, and what
-several connections do at a time.
+A state is the database's own catalogue, its rows, and Django's project state, never the text that was sent. Each
+operation runs as a migration of its own. Not covered: databases whose rows are not in the episode, and what several
+connections do at a time.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ CHECKER = "SQL alone"
 
 
 class DjangoEnvironment(BatchEnvironment):
-    """Episodes of operations, replayed by one worker of each process that has Django."""
+    """Episodes of operations; each process replays them by one worker that has Django."""
 
     name: ClassVar[str] = "django"
     schemas: ClassVar[tuple[Schema, ...]] = SCHEMAS
     preferred_batch: ClassVar[int] = 240
-    #: The worker has limits of its own, which come first and name the episode.
+    #: The worker has smaller limits of its own, whose errors name the episode.
     call_timeout_s: ClassVar[float] = 3600.0
 
     def __init__(self, *, limits: Limits | None = None) -> None:
         self.limits = Limits() if limits is None else limits
 
     def versions(self) -> Versions:
-        """Which Django and database judge; raises :class:`vcrt.errors.UnavailableError` without fit ones."""
+        """Return the versions of Django and database; raise :class:`vcrt.errors.UnavailableError` without fit ones."""
         return Versions(
             environment=self.name,
             adapter="1",
@@ -54,26 +54,26 @@ class DjangoEnvironment(BatchEnvironment):
         )
 
     def sample(self, schema: str, seed: int) -> Episode:
-        """A candidate episode; raises :class:`vcrt.errors.UnknownNameError` for an unknown schema."""
+        """Return a candidate episode; raise :class:`vcrt.errors.UnknownNameError` for an unknown schema."""
         return sample_episode(self.schema(schema), seed)
 
     def replay(self, requests: Sequence[ReplayRequest]) -> list[Replay]:
-        """Django's and the database's answers; prefixes of one episode are run once.
+        """Return Django's and the database's answers; run prefixes of one episode once.
 
-        Raises :class:`MalformedInputError` for an episode that may not reach Django or whose start is refused, and
-        :class:`vcrt.errors.VerifierFailure` where there is no verdict.
+        Raise :class:`MalformedInputError` for an episode that may not reach Django or whose start is refused, and
+        :class:`vcrt.errors.VerifierFailure` if there is no verdict.
         """
         return replay_by_episode(requests, self._asked)
 
     def guards(self) -> Guards:
-        """What keeps a worker from doing harm here."""
+        """Return the protections from a worker here."""
         in_force, absent = self._session().first()["guards"]
         return Guards(in_force=in_force, absent=absent)
 
     def cross_check_all(
         self, episodes: Sequence[Episode], replays: Sequence[Sequence[Replay]] | None = None
     ) -> list[tuple[CrossCheck, ...]]:
-        """The opinion of the database alone on the SQL of every order, or of a sample of those of many steps."""
+        """Return the opinion of the database alone on the SQL of every order, or of a sample for long episodes."""
         found = list[tuple[CrossCheck, ...]]()
         for place, episode in enumerate(episodes):
             asked = (
@@ -87,16 +87,16 @@ class DjangoEnvironment(BatchEnvironment):
         return found
 
     def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:
-        """The opinion of the database alone on its orders."""
+        """Return the opinion of the database alone on its orders."""
         (checks,) = self.cross_check_all([episode])
         return checks
 
     def describe(self, operation: Operation) -> str:
-        """The operation, as a migration has it."""
+        """Return the operation, as a migration has it."""
         return str(operation.payload)
 
     def task(self, episode: Episode) -> str:
-        """The operations before the steps."""
+        """Return the operations before the steps."""
         return "\n".join(map(str, _initial(episode)["before"]))
 
     def _session(self) -> Session:
@@ -127,7 +127,7 @@ class DjangoEnvironment(BatchEnvironment):
 
 
 def as_replays(sequences: Sequence[tuple[int, ...]], answers: Any) -> list[Replay]:
-    """A worker's answers to sequences."""
+    """Return a worker's answers to sequences as replays."""
     return [
         Replay(tuple(sequence), tuple(hashes), None if reason is None else Rejected(reason))
         for sequence, (hashes, reason) in zip(sequences, answers, strict=True)

@@ -17,7 +17,7 @@ from vcrt_django.replaying import Replayer, migration_of
 
 
 def configure(databases: Sequence[Mapping[str, Any]]) -> None:
-    """Settings with two databases, SQLite in memory by default, and no apps; the second is for second opinions."""
+    """Configure two databases, SQLite in memory by default, and no apps; the second is for second opinions."""
     import django
     from django.conf import settings
 
@@ -33,7 +33,7 @@ def configure(databases: Sequence[Mapping[str, Any]]) -> None:
 
 
 class Episodes:
-    """Answers requests: ``initial`` and ``steps`` of an episode, ``sequences``, and whether to ask the second route."""
+    """A handler of requests: an episode's ``initial``, ``steps`` and ``sequences``, and whether by the second route."""
 
     def __init__(self) -> None:
         try:
@@ -47,7 +47,7 @@ class Episodes:
         self._empty = self.database.snapshot()
 
     def answer(self, request: Any) -> Json:
-        """The replays, as :meth:`Replayer.replays` gives them; raises :class:`MalformedInputError`."""
+        """Return the replays as :meth:`Replayer.replays` does; raise :class:`MalformedInputError` for a bad episode."""
         where = request["where"]
         app, before = request["app"], list[Any]()
         for place, text in enumerate(request["before"]):
@@ -67,7 +67,7 @@ class Episodes:
             self.database.restore(self._empty)
 
     def _begun(self, before: Sequence[Migration], where: str) -> ProjectState:
-        """The state before the first step."""
+        """Return the state before the first step."""
         state = ProjectState()
         for place, migration in enumerate(before):
             after = self._replayer.apply(state, migration)

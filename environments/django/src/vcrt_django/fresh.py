@@ -1,7 +1,7 @@
-"""Do work in a forked process: what it leaves in Python and in an SQLite in memory is gone when it ends.
+"""Do work in a forked process: its changes in Python and in an SQLite in memory vanish when it ends.
 
-A connection to a server is shared: whoever forks waits, and puts the database back. The process is one of its parent's
-group, so that it ends with it. Not covered: threads, which a forked process does not have.
+Parent and child share a connection to a server: the parent waits, and restores the database. The child is in its
+parent's process group, so that it ends with it. A forked process has no threads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PARTS = ("what", "where", "found", "expected", "remedy")
 
 
 def error_form(error: Exception) -> Json:
-    """An error for another process: its kind and its parts."""
+    """Return an error for another process: its kind and its parts."""
     if not isinstance(error, VcrtError):
         found = f"{type(error).__name__}: {error}"
         what = "Django failed where it should have given a verdict"
@@ -33,13 +33,13 @@ def error_form(error: Exception) -> Json:
 
 
 def error_of(form: Any) -> VcrtError:
-    """The error that :func:`error_form` wrote."""
+    """Return the error that :func:`error_form` wrote."""
     name, parts = form
     return {kind.__name__: kind for kind in _KINDS}[name](**parts)
 
 
 def in_fresh_process(work: Callable[[], Json], *, max_memory_mb: float) -> Any:
-    """What ``work`` gives; raises its :class:`VcrtError`, and :class:`VerifierFailure` for what else goes wrong."""
+    """Return the result of ``work``; raise its :class:`VcrtError`, and :class:`VerifierFailure` for other failures."""
     _flush()
     receiving, sending = os.pipe()
     child = os.fork()
@@ -70,7 +70,7 @@ def in_fresh_process(work: Callable[[], Json], *, max_memory_mb: float) -> Any:
 
 
 def _answer(work: Callable[[], Json], sending: int) -> None:
-    """Send what ``work`` gives, a line, and end this process."""
+    """Send the result of ``work``, one line, and end this process."""
     status = 1
     try:
         try:
@@ -90,6 +90,6 @@ def _is_whole(received: bytearray) -> bool:
 
 
 def _flush() -> None:
-    """What is still to be printed is printed once."""
+    """Flush the output, so that the child does not print it again."""
     sys.stdout.flush()
     sys.stderr.flush()

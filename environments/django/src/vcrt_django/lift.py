@@ -71,9 +71,9 @@ def lift_django(
 
 
 def _judged(project: DjangoProject, app: str | None, window: int | None) -> DjangoLift:
-    """The pairs of leaves of each app, of ``app`` alone, or windows of ``window`` operations in place of them.
+    """Judge the pairs of leaves of each app, or of ``app`` alone, or windows of ``window`` operations instead.
 
-    Raises :class:`MalformedInputError` if there is nothing to judge, or a migration before it is refused.
+    Raise :class:`MalformedInputError` if there is nothing to judge, or a migration before it is refused.
     """
     versions, apps, where = project.versions(), project.apps, str(project.folder)
     if app is not None and app not in apps:

@@ -1,7 +1,7 @@
 """Ask a worker about a user's Django project: branches that a merge would join, and windows of its migrations.
 
-The worker runs the project's own code on databases that it makes; this process never imports it. Not covered: what
-replays mean (see :mod:`vcrt_django.branches`).
+The worker runs the project's own code on databases that it makes; this process never imports it.
+:mod:`vcrt_django.branches` interprets the replays.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SETTINGS = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DjangoStep:
-    """An operation as it stands in a project: its migration, its place in there and what Django says of it."""
+    """An operation in a project: its migration, its place in it and Django's description of it."""
 
     app: str
     migration: str
@@ -54,12 +54,12 @@ class DjangoStep:
 
     @property
     def is_noop(self) -> bool:
-        """Whether it says itself that it does nothing forwards."""
+        """Whether it declares that it does nothing forwards."""
         return self.text in ("RunPython RunPython.noop", "RunSQL ")
 
     @property
     def label(self) -> str:
-        """The migration and what the operation does."""
+        """The migration and a description of the operation."""
         note = " (cannot be reversed)" if self.irreversible else ""
         own = self.migration if not self.app else f"{self.app}.{self.migration}"
         return f"{own}: {self.text}{note}"
@@ -76,7 +76,7 @@ class Branches:
     steps: tuple[DjangoStep, ...]
 
     def on_made_rows(self, kinds: Sequence[str]) -> Branches:
-        """The same, where empty tables hold a few rows made from their models, of these kinds besides plain ones."""
+        """Return the same with rows in empty tables, made from their models, of these kinds besides plain ones."""
         initial: Any = self.episode.initial
         return replace(
             self, episode=replace(self.episode, initial={**initial, "rows": list(kinds)})
@@ -87,7 +87,8 @@ class Branches:
 class Window:
     """Consecutive operations of one migration.
 
-    ``reduces`` is, of each with the next, whether Django's own ``Operation.reduce`` knows that they may be swapped.
+    ``reduces`` says of each operation and the next whether Django's own ``Operation.reduce`` finds that they may be
+    swapped.
     """
 
     episode: Episode
@@ -97,7 +98,7 @@ class Window:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WholeOrder:
-    """An order of whole branches: the hash of what it ends in, or the app, migration and reason of a refusal."""
+    """An order of whole branches: the hash of its final state, or the app, migration and reason of a refusal."""
 
     hash: str | None
     refused: tuple[str, str, str] | None
@@ -105,12 +106,12 @@ class WholeOrder:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WholeOrders:
-    """Both orders of two branches as they stand, the first branch first, and the second branch first.
+    """Both orders of two branches by the unchanged migrations: the first branch first, and the second branch first.
 
-    ``differences`` says what they leave in other ways, if both run, and ``drawn`` which columns were not compared, as
-    two runs of one order differ there. ``empty`` names the models whose tables held nothing where the branches begin,
-    ``made`` those for which rows were made, ``unmade`` those for which none could be, with why; ``failed`` the
-    receivers of signals that failed there.
+    ``differences`` are those between their results, if both run, and ``drawn`` the columns that were not compared,
+    since two runs of one order differ there. ``empty`` names the models whose tables were empty where the branches
+    begin, ``made`` those for which rows were made, ``unmade`` those for which none could be, with the reason;
+    ``failed`` names the receivers of signals that failed there, with the reason.
     """
 
     orders: tuple[WholeOrder, WholeOrder]
@@ -125,10 +126,10 @@ class WholeOrders:
 class DjangoProject(BatchEnvironment):
     """The operations of one project, judged by Django; its episodes can be replayed here and nowhere else.
 
-    ``settings`` is the module of its settings; by default ``DJANGO_SETTINGS_MODULE``, or what ``manage.py`` names.
-    ``rows`` is a file of SQL that runs before two branches do. ``python`` runs the project, where Django and what the
-    project imports are not installed beside vcrt. Raises :class:`MalformedInputError` for a folder that is no project,
-    and, from the first question on, :class:`vcrt.errors.UnavailableError` without a fit Django or server.
+    ``settings`` is the module of its settings; by default ``DJANGO_SETTINGS_MODULE``, or the one that ``manage.py``
+    names. ``rows`` is a file of SQL that runs before two branches. ``python`` runs the project if Django and the
+    project's imports are not installed beside vcrt. Raises :class:`MalformedInputError` for a folder that is no
+    project, and, from the first question on, :class:`vcrt.errors.UnavailableError` without a fit Django or server.
     """
 
     name: ClassVar[str] = "django"
@@ -165,7 +166,7 @@ class DjangoProject(BatchEnvironment):
         self._session.close()
 
     def versions(self) -> Versions:
-        """Which Django and database judge; raises what loading the project raises."""
+        """Return the versions of Django and database; raise what loading the project raises."""
         return Versions(
             environment=self.name,
             adapter="1",
@@ -184,11 +185,11 @@ class DjangoProject(BatchEnvironment):
         return str(self._session.first()["conflicts"]["engine"])
 
     def sample(self, schema: str, seed: int) -> Episode:
-        """A project is not sampled: raises :class:`UnknownNameError`."""
+        """Raise :class:`UnknownNameError`: a project has no sampler."""
         raise UnknownNameError.of("schema", schema, ())
 
     def branches(self) -> list[Branches]:
-        """Each pair of leaves of an app that has several, on the rows that stand there."""
+        """Return each pair of leaves of an app that has several, on the present rows."""
         return [
             Branches(
                 app=pair["app"],
@@ -205,19 +206,19 @@ class DjangoProject(BatchEnvironment):
         ]
 
     def whole(self, branches: Branches) -> WholeOrders:
-        """Both orders of the migrations as they stand, each twice in processes of their own.
+        """Run both orders by the unchanged migrations, each twice in processes of their own.
 
-        Raises :class:`MalformedInputError` where what stands before is refused, or two runs of an order differ in more
-        than what was drawn by chance.
+        Raise :class:`MalformedInputError` if a migration before them is refused, or if two runs of an order differ in
+        more than drawn values.
         """
         found = self._asked("whole", branches, app=branches.app, leaves=list(branches.leaves))
         first, second = (WholeOrder(**order) for order in found.pop("orders"))
         return WholeOrders(orders=(first, second), **found)
 
     def differences(self, branches: Branches, orders: tuple[Order, Order]) -> tuple[str, ...]:
-        """What two accepted orders of some steps of the branches leave in other ways, a line each.
+        """Return the differences between the results of two accepted orders of some of the steps, a line each.
 
-        Empty if that is nothing but what is drawn by chance.
+        Return none if only drawn values differ.
         """
         found = self._asked("differences", branches, sequences=[list(one) for one in orders])
         differ: tuple[str, ...] = found["differences"]
@@ -229,7 +230,7 @@ class DjangoProject(BatchEnvironment):
         return {name: _as_tuples(value) for name, value in found.items()}
 
     def _ask(self, request: dict[str, Any], where: str) -> Any:
-        """The answer to a request; on a server what stands before other branches is run by another worker."""
+        """Return the answer to a request; on a server, the start of other branches runs in another worker."""
         begins = {name: request.get(name) for name in ("app", "leaves", "rows")}
         if self._server is not None and self._begun not in (None, begins):
             self._session.close()
@@ -237,7 +238,7 @@ class DjangoProject(BatchEnvironment):
         return self._session.ask(request, where=where)
 
     def windows(self, app: str | None, steps: int, *, every: int | None = None) -> list[Window]:
-        """The windows of ``steps`` operations within a migration, beginning at each ``every`` (default: ``steps``)."""
+        """Return windows of ``steps`` operations in a migration, from each ``every``-th one (default: ``steps``)."""
         request = {"do": "windows", "app": app, "steps": steps, "every": every or steps}
         found = self._ask(request, str(self.folder))
         return [
@@ -252,7 +253,7 @@ class DjangoProject(BatchEnvironment):
         ]
 
     def replay(self, requests: Sequence[ReplayRequest]) -> list[Replay]:
-        """The project's answers; raises :class:`MalformedInputError` where what stands before is refused."""
+        """Return the project's answers; raise :class:`MalformedInputError` if a migration before them is refused."""
         return replay_by_episode(requests, self._replayed)
 
     def _replayed(self, episode: Episode, sequences: Sequence[Order]) -> list[Replay]:
@@ -274,7 +275,7 @@ class DjangoProject(BatchEnvironment):
 
 
 def _as_tuples(found: Any) -> Any:
-    """What a worker said, with tuples for lists."""
+    """Return a worker's answer with tuples for lists."""
     if isinstance(found, dict):
         return {name: _as_tuples(value) for name, value in found.items()}
     return tuple(map(_as_tuples, found)) if isinstance(found, list) else found
@@ -307,7 +308,7 @@ def _no_project(folder: Path, found: str | None) -> MalformedInputError:
 
 
 def _settings_of(folder: Path) -> str:
-    """The settings module that the environment or ``manage.py`` names."""
+    """Return the settings module that the environment or ``manage.py`` names."""
     named = os.environ.get("DJANGO_SETTINGS_MODULE")
     if named:
         return named

@@ -1,6 +1,6 @@
-"""Write what a PostgreSQL database holds, by its own catalogue and its rows, as canonical JSON.
+"""Write the content of a PostgreSQL database, by its own catalogue and its rows, as canonical JSON.
 
-Not covered: roles, privileges and comments, what is outside of ordinary schemas, ranges and base types, operators,
+It leaves out roles, privileges and comments, objects outside of ordinary schemas, ranges and base types, operators,
 casts, extended statistics and publications.
 """
 
@@ -17,14 +17,14 @@ _ORDINARY = (
 
 
 def _of_schemas(table: str, namespace: str, what: str, more: str = "") -> str:
-    """The query for rows of a table of the catalogue, each with its schema first."""
+    """Return the query for rows of a table of the catalogue, each with its schema first."""
     return (
         f"SELECT n.nspname, {what} FROM {table} x JOIN pg_namespace n ON n.oid = x.{namespace} {more} "
         f"{'AND' if 'WHERE' in more else 'WHERE'} {_ORDINARY}"
     )
 
 
-#: What is told, by name; the first three cells of ``columns`` are schema, relation and kind.
+#: The queries by name; the first three cells of ``columns`` are schema, relation and kind.
 _PARTS = {
     "columns": _of_schemas(
         "pg_class",
@@ -88,7 +88,7 @@ _PARTS = {
         "x.typcollation::regcollation::text",
         "WHERE x.typtype = 'd'",
     ),
-    # The name of the column of a locale depends on the version.
+    # The name of a locale's column depends on the version.
     "collations": _of_schemas(
         "pg_collation",
         "collnamespace",
@@ -119,7 +119,7 @@ _PARTS = {
 
 
 def postgresql_form(query: Query) -> dict[str, Json]:
-    """What a PostgreSQL database holds; raises :class:`MalformedInputError` for rows that nobody may see."""
+    """Return a PostgreSQL database's content; raise :class:`MalformedInputError` for rows hidden from the owner."""
     parts = {name: query(sql) for name, sql in _PARTS.items()}
     form: dict[str, Json] = {name: sorted_rows(rows) for name, rows in parts.items()}
     empty = set[tuple[str, str]]()
@@ -137,7 +137,7 @@ def postgresql_form(query: Query) -> dict[str, Json]:
     for schema, table, _, column, *_ in parts["columns"]:
         if table != OWN_TABLE and (schema, table) not in empty:
             columns.setdefault(f"{quoted(schema)}.{quoted(table)}", []).append(quoted(column))
-    # As text: not every value has its like in Python.
+    # As text: Python cannot represent every value.
     form["rows"] = [
         table_rows(query, table, [f"{name}::text" for name in sorted(names)])
         for table, names in sorted(columns.items())

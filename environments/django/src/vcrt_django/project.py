@@ -1,10 +1,10 @@
-"""Load a user's Django project in this process, which is the worker's, and replay what its migrations hold.
+"""Load a user's Django project in this process, which is the worker's, and replay the steps of its migrations.
 
-This runs the user's code: settings, apps and migrations. Each order is run in a process forked from this one, which has
-run none: what a migration leaves in Python is gone with it. On PostgreSQL what stands before the orders is run here.
-Promises that ``DATABASES`` is replaced before anything connects through Django, under every alias; routers and logging
-are left out, caches, mail and the files of storages that the settings name stay in this process. Not covered: what the
-user's code opens by itself.
+This runs the user's code: settings, apps and migrations. Each order runs in a process forked from this one, which has
+run none, so a migration's changes in Python vanish with it. On PostgreSQL the migrations before the orders run here.
+``DATABASES`` is replaced before anything connects through Django, under every alias; routers and logging are left out,
+and caches, mail and file storages of the settings stay in this process. What the user's code opens by itself is not
+prevented.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _LUCK = ("", " again")
 
 
 class Project:
-    """Answers requests about one project; raises :class:`VcrtError` where it cannot be loaded."""
+    """A handler of requests about one project; raises :class:`VcrtError` if it cannot be loaded."""
 
     def __init__(
         self,
@@ -92,11 +92,11 @@ class Project:
         self._empty = self.database.snapshot()
         self._at: tuple[str, int] = "", 0
         self._state = self._start
-        #: What was told of what stands before two branches.
+        #: The report on the start of two branches.
         self._held: Json = None
 
     def conflicts(self) -> dict[str, Json]:
-        """The apps with several leaves, each pair of leaves with its branches; and how many apps have one leaf."""
+        """Return each pair of leaves of one app with its branches, the apps with migrations, and the engine."""
         found = self._loader.detect_conflicts()
         pairs: list[Json] = []
         for app, names in sorted(found.items()):
@@ -117,7 +117,7 @@ class Project:
         return {"pairs": pairs, "apps": [*apps], "engine": self.engine}
 
     def answer(self, request: Any) -> Json:
-        """The windows of some apps, or the replays of a pair of branches or of a window."""
+        """Return the windows of some apps, or the replays of a pair of branches or of a window."""
         if request["do"] == "windows":
             return list(self._windows(request["app"], request["steps"], request["every"]))
         if request["do"] == "whole":
@@ -150,9 +150,9 @@ class Project:
     def _go_before(
         self, app: str, one: str, other: str, base: Sequence[Any], rows: Sequence[str] | None
     ) -> set[Any]:
-        """Run what stands before two branches, as ``migrate`` does, and put rows there; which migrations those are.
+        """Run the migrations before two branches, as ``migrate`` does, and insert rows; return these migrations.
 
-        ``rows`` are kinds of rows that are made where a table is empty; without them, those of the user, if any.
+        ``rows`` are kinds of rows to make where a table is empty; without them, the user's rows are inserted, if any.
         """
         nodes = dict.fromkeys([*self._filled(app, one, other), *base])
         units = [self._loader.graph.nodes[node] for node in nodes]
@@ -161,7 +161,7 @@ class Project:
         return {*nodes}
 
     def _filled(self, app: str, one: str, other: str) -> Iterator[Any]:
-        """The migrations of Django's own apps that ``migrate`` fills, where they need neither branch.
+        """Yield the migrations of Django's own apps that ``migrate`` fills, if they need neither branch.
 
         A database has them before the branches, whichever of those names them.
         """
@@ -183,7 +183,7 @@ class Project:
             self._steady.begin("rows")
             made, unmade = make_rows(state, rows)
         elif self._rows:
-            # The user's own rows are put by the last operation before the branches.
+            # The last operation before the branches inserts the user's own rows.
             put = RunSQL(self._rows)
             state = self._applied(state, migration_of(app, [put], name=_ROWS))
         empty = [str(model._meta.label) for model in empty_models(state)]
@@ -195,12 +195,12 @@ class Project:
         }
 
     def _whole(self, app: str, one: str, other: str, rows: Sequence[str] | None) -> dict[str, Json]:
-        """Both orders of two branches by the project's own migrations: the hash at the end, or what refused it.
+        """Run both orders of two branches by the project's own migrations; return each final hash or refusal.
 
-        If both run, also what they leave in other ways.
+        If both run, return also the differences between their results.
 
-        What one branch alone needs of another app is run where Django runs it, with that branch; with rows of the
-        user's own, which may need it, before both.
+        Migrations of another app that one branch alone needs run where Django runs them, with that branch; with the
+        user's own rows, which may need them, they run before both.
         """
         graph = self._loader.graph
         plans = [graph.forwards_plan((app, leaf)) for leaf in (one, other)]
@@ -221,7 +221,7 @@ class Project:
     def _compared(
         self, orders: Sequence[Sequence[Any]], *, is_whole: bool = False
     ) -> dict[str, Json]:
-        """What each of two orders ends in, run twice, and how they differ but for what is drawn by chance."""
+        """Run each of two orders twice; return their results, and their differences apart from drawn values."""
         runs = [[self._run(order, luck, is_whole=is_whole) for luck in _LUCK] for order in orders]
         answers, forms, drawn = list[Json](), list[Any](), set[str]()
         is_same = [run[0] for run in runs[0]] == [run[0] for run in runs[1]]
@@ -238,7 +238,7 @@ class Project:
             except Inseparable as error:
                 if not is_same:
                     raise _unsteady([str(each) for each in error.args]) from error
-            # States that equal draws make equal are equal.
+            # States that are equal under equal draws are equal.
             form = first[0] if is_same else form
             forms.append(form)
             answers.append({"hash": digest(*form), "refused": None})
@@ -251,7 +251,7 @@ class Project:
     def _run(
         self, migrations: Sequence[Any], luck: str, *, is_whole: bool
     ) -> tuple[Any, list[Json] | None]:
-        """The form that an order ends in, or what refused it: run in a process of its own."""
+        """Run an order in a process of its own; return the form of its final state, or its refusal."""
         kept = None if self.database.is_forked else self.database.snapshot()
         try:
             form, refused = self._fresh(lambda: self._along(migrations, luck, is_whole=is_whole))
@@ -280,7 +280,7 @@ class Project:
     def _without_chance(
         self, steps: Sequence[Any], sequences: Sequence[tuple[int, ...]]
     ) -> list[Json]:
-        """The replays, of states without what is drawn by chance: each sequence is run twice."""
+        """Return the replays, with states that leave out drawn values: run each sequence twice."""
         runs = list[Any]()
         for luck in _LUCK:
             self._steady.luck = luck
@@ -292,7 +292,7 @@ class Project:
             if accepted != other.get(sequence, (None, None))[0]:
                 raise _unsteady([f"step {sequence[-1] + 1} is refused in one of two runs"])
             if accepted:
-                # What cannot be told apart is compared as equal draws left it.
+                # If the drawn values cannot be separated, compare the states under equal draws.
                 with suppress(Inseparable):
                     said, _ = separated(tuple(said), tuple(other[sequence][1]))
                 said = digest(*said)
@@ -300,7 +300,7 @@ class Project:
         return hashes_along(sequences, answers)
 
     def _branches(self, one: Any, other: Any) -> tuple[list[Any], list[Any], list[Any]]:
-        """What must be there before the branches, and the migrations of each, in Django's order."""
+        """Return the migrations that must precede the branches, and those of each branch, in Django's order."""
         graph = self._loader.graph
         plans = [graph.forwards_plan(leaf) for leaf in (one, other)]
         common = set(plans[0]) & set(plans[1])
@@ -315,7 +315,7 @@ class Project:
         return base, first, second
 
     def _steps(self, node: Any) -> list[Any]:
-        """The operations of a migration, each as a migration of its own that knows its ``place``."""
+        """Return the operations of a migration, each as a migration of its own that knows its ``place``."""
         migration = self._loader.graph.nodes[node]
         steps = list[Any]()
         for operation in migration.operations:
@@ -330,7 +330,7 @@ class Project:
         return steps
 
     def _every(self) -> list[Any]:
-        """All operations of the project in the order in which Django would run them."""
+        """Return all operations of the project in the order in which Django would run them."""
         plan = dict.fromkeys(
             node
             for leaf in sorted(self._loader.graph.leaf_nodes())
@@ -339,7 +339,7 @@ class Project:
         return [step for node in plan for step in self._steps(node)]
 
     def _windows(self, app: str | None, steps: int, every: int) -> Iterator[Json]:
-        """The windows of consecutive operations of one migration."""
+        """Yield the windows of consecutive operations of one migration."""
         operations = self._every()
         for first in range(len(operations) - steps + 1):
             window = operations[first : first + steps]
@@ -364,7 +364,7 @@ class Project:
         place: int,
         end: Callable[[Any], tuple[Any, Json]] | None = None,
     ) -> None:
-        """Run what stands before, from where this project is now or from the beginning; ``end`` comes behind it."""
+        """Run the migrations before a place, from the present place or from the beginning; ``end`` runs after them."""
         if self._at == (name, place):
             return
         if self._at[0] != name or self._at[1] > place:
@@ -384,7 +384,7 @@ class Project:
     def _forward(
         self, units: Sequence[Any], end: Callable[[Any], tuple[Any, Json]] | None
     ) -> tuple[Any, Json, str]:
-        """The state after some migrations, what its end tells, and the database, if it is in this process."""
+        """Return the state after some migrations, the report of ``end``, and the database if this process holds it."""
         state, held = self._state, None
         if end is not None:
             send_pre_migrate(state, units, self.database.settle)
@@ -413,9 +413,9 @@ class Project:
         )
 
     def _synchronised(self) -> Any:
-        """The state before all migrations, with tables for apps that have none, as ``migrate --run-syncdb`` does.
+        """Return the state before all migrations, with tables for apps without any, as ``migrate --run-syncdb`` does.
 
-        Django's own table of migrations is there, and empty: a migration may name it.
+        Django's own table of migrations exists and is empty: a migration may name it.
         """
         MigrationRecorder(connection).ensure_schema()
 
@@ -429,7 +429,7 @@ class Project:
 
 
 def _step_form(step: Any) -> dict[str, Json]:
-    """A migration of one operation, as :class:`vcrt_django.lifting.DjangoStep` takes it."""
+    """Return a migration of one operation, in the form of :class:`vcrt_django.lifting.DjangoStep`."""
     (operation, *_) = step.operations
     text = operation.describe()
     code = getattr(operation, "code", None)
@@ -457,7 +457,7 @@ def _unsteady(found: Sequence[str]) -> MalformedInputError:
 
 
 def _configure(database: Mapping[str, Any] | None, folder: str, settings: str) -> str:
-    """Load the user's settings, put databases of ours in place of theirs, and set up; the engine that they name."""
+    """Load the user's settings, replace their databases by ours, and set Django up; return their engine."""
     sys.path.insert(0, folder)
     os.chdir(folder)
     os.environ["DJANGO_SETTINGS_MODULE"] = settings

@@ -1,8 +1,8 @@
-"""Read the operations of episodes, Python expressions as migrations have them, without running them as Python.
+"""Read the operations of episodes, Python expressions as in migrations, without running them as Python.
 
-Only calls of the operations, fields and the like that are named here are made, with literals for arguments; a statement
-of SQL is one of a few kinds and calls a few functions. So nothing in an episode is code. Imports Django; not covered:
-migrations of a user's project, which Python imports.
+Only calls of the operations, fields and other classes that are named here are made, with literals as arguments; a
+statement of SQL is of one of a few kinds and calls a few functions. So nothing in an episode is code. This module
+imports Django. It does not read migrations of a user's project, which Python imports.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _STATEMENT = re.compile(
     r"DELETE FROM) [^;]*",
     re.DOTALL,
 )
-#: What is quoted may stand before a bracket as the name of a table, never as that of a function.
+#: A quoted name may stand before a bracket as the name of a table, never as that of a function.
 _QUOTED_CALL = re.compile(r'(?<!INTO )(?<!TABLE )(?<!REFERENCES )(?<!ON )""\s*\(')
 _CALL = re.compile(r"([A-Za-z_][\w.]*)\s*\(")
-#: What the database keeps for itself, and what is not the same at another time, in another database or for others.
+#: The database's own objects, and values that differ at another time, in another database or for other users.
 _OWN = re.compile(
     r"\b(pg_\w+|information_schema|sqlite_\w+|current_\w+|localtime\w*|session_user|system_user)\b",
     re.IGNORECASE,
 )
-#: Arguments that Django writes into SQL as they are, and characters that no name or value has.
+#: Arguments that Django writes into SQL unchanged, and characters that no name or value has.
 _NUMBERS = frozenset(["max_length", "max_digits", "decimal_places"])
 _BEYOND_NAMES = frozenset('";\\')
 _SQL_CALLS = _words(
@@ -59,7 +59,7 @@ _SQL_CALLS = _words(
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """A data migration that ``RunPython`` runs: one change of one field in all rows of a model."""
+    """A data migration for ``RunPython``: one change of one field in all rows of a model."""
 
     kind: str
     model: str
@@ -67,7 +67,7 @@ class RowChange:
     argument: str | int
 
     def __call__(self, apps: Any, editor: Any) -> None:
-        """Change the rows, by the models of the state that the migration starts from."""
+        """Change the rows, by the models of the state before the migration."""
         rows = apps.get_model(self.model).objects.using(editor.connection.alias)
         changes: dict[str, Callable[[], Any]] = {
             "fill": lambda: Coalesce(F(self.field), models.Value(self.argument)),
@@ -82,7 +82,7 @@ _ROW_CHANGES = ("fill", "copy", "add", "scale")
 
 
 def read_operation(text: object, *, where: str) -> Any:
-    """The operation that an expression stands for; raises :class:`MalformedInputError`."""
+    """Return the operation of an expression; raise :class:`MalformedInputError` for another text."""
     try:
         if not isinstance(text, str) or len(text) > 20_000:
             raise ValueError("no text of a common length")

@@ -1,10 +1,10 @@
-"""Give a second opinion on orders: the SQL that Django writes for each step, run by the database's own client alone.
+"""Give a second opinion on orders: the database's own client alone runs the SQL that Django writes for each step.
 
-Django runs a step on a database that holds what the client has made, what it sends is kept, and the step is taken back;
-then the client runs that. Every order is run whole on an empty database, each step in a transaction that ends, without
-snapshots and savepoints; every project state makes its models anew. States must come out the same, and refusals at the
-same step; messages may differ. Imports Django, which must be configured. Not covered: whether Django writes the right
-SQL.
+Django runs a step on a database with the client's content; its SQL is recorded, and the step is rolled back; then the
+client runs the SQL. Every order runs whole on an empty database, each step in a transaction that ends, without
+snapshots and savepoints; every project state makes its models anew. States must be equal, and refusals at the same
+step; messages may differ. This module imports Django, which must be configured. It does not check whether Django writes
+the right SQL.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from vcrt_django.databases import asked, guard, sequence_numbers, set_sequences
 from vcrt_django.postgresql_catalogue import postgresql_form
 from vcrt_django.replaying import renderable
 
-#: The name of the database that Django looks things up in for the SQL that it writes here.
+#: The name of the database in which Django looks things up for the SQL that it writes here.
 SECOND = "second"
-#: The statements that drop all tables and views of PostgreSQL: an episode makes nothing else that stands by itself.
+#: The statements that drop all tables and views of PostgreSQL: an episode makes no other independent object.
 _DROPS = (
     "SELECT format('DROP %s IF EXISTS %I CASCADE', CASE relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, relname) "
     "FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v')"
 )
 _Order: TypeAlias = tuple[int, ...]
 _Statement: TypeAlias = tuple[str, Sequence[Any] | None]
-#: What Django only looks up, and where it begins and ends transactions, which are the client's own.
+#: Django's look-ups, and its transaction statements, which the client replaces by its own.
 _NOT_KEPT = re.compile(
     r"\s*(SELECT|PRAGMA|BEGIN|COMMIT|SAVEPOINT|RELEASE|ROLLBACK)\b", re.IGNORECASE
 )
-#: Where an argument stands in Django's SQL.
+#: The place of an argument in Django's SQL.
 _ARGUMENT = re.compile(r"%(s|%)")
 
 
@@ -54,12 +54,12 @@ class _Sqlite:
         return plain
 
     def empty(self) -> None:
-        """Hold nothing."""
+        """Remove all content."""
         self._plain.close()
         self._plain = self._opened()
 
     def tried(self, step: Callable[[], None]) -> None:
-        """Have Django do something with what it holds, which is taken back."""
+        """Have Django run something on the content, and roll it back."""
         second = connections[SECOND]
         second.ensure_connection()
         guard(second.connection)
@@ -70,11 +70,11 @@ class _Sqlite:
             second.connection.rollback()
 
     def is_lost(self) -> bool:
-        """Whether the database is out of reach."""
+        """Return whether the database is out of reach."""
         return False
 
     def run(self, statements: Sequence[_Statement]) -> None:
-        """Run statements in a transaction of their own, taken back where one is refused; raises the client's error."""
+        """Run statements in a transaction of their own; roll back and raise the client's error if one is refused."""
         self._plain.execute("BEGIN")
         try:
             for statement, values in statements:
@@ -95,7 +95,7 @@ class _Sqlite:
 
 
 class _Postgresql:
-    """A database of a server and its own client; its methods are as those of :class:`_Sqlite`."""
+    """A database of a server and its own client, with the methods of :class:`_Sqlite`."""
 
     def __init__(self) -> None:
         import psycopg
@@ -106,7 +106,7 @@ class _Postgresql:
         self._plain = psycopg.connect(
             **{name: own[name] for name in names if name in own},
             autocommit=True,
-            # As Django has them.
+            # As Django sets them.
             options="-c timezone=UTC",
             cursor_factory=psycopg.ClientCursor,
         )
@@ -141,7 +141,7 @@ class _Postgresql:
 
 
 class SecondOpinion:
-    """Replays orders by the client alone; on PostgreSQL it is connected from the beginning."""
+    """A replayer of orders by the client alone; on PostgreSQL it is connected from the beginning."""
 
     def __init__(self) -> None:
         is_server = connections[SECOND].vendor == "postgresql"
@@ -150,7 +150,7 @@ class SecondOpinion:
     def replays(
         self, before: Sequence[Migration], steps: Sequence[Migration], sequences: Sequence[_Order]
     ) -> list[Json]:
-        """The hashes along each sequence, and why it was refused, if it was."""
+        """Return the hashes along each sequence, and its refusal, if any."""
         state, start = ProjectState(), list[Sequence[_Statement]]()
         self._plain.empty()
         for migration in before:
@@ -195,10 +195,10 @@ class SecondOpinion:
     def _written(
         self, before: ProjectState, migration: Migration
     ) -> tuple[ProjectState | Exception, list[_Statement]]:
-        """The state after a step, or what Django says against it, and the SQL that it sent.
+        """Return the state after a step, or Django's error, and the SQL that it sent.
 
-        Where the database refuses that to Django and not to the client, there is no state of the project: the old one
-        stands for it, so that the two do not agree.
+        If the database refuses the SQL to Django and not to the client, there is no project state: the old one replaces
+        it, so that the two disagree.
         """
         after, statements = _bare(before), list[_Statement]()
 
@@ -227,7 +227,7 @@ def _question_mark(found: re.Match[str]) -> str:
 
 
 def _bare(state: ProjectState) -> ProjectState:
-    """A copy of a state that has made no models yet."""
+    """Return a copy of a state that has made no models yet."""
     copy = state.clone()
     copy.__dict__.pop("apps", None)
     return copy

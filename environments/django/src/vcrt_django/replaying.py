@@ -1,7 +1,7 @@
 """Run operations as migrations of their own by Django, each prefix of an order once, from snapshots of the database.
 
-An operation is refused by whatever Django or the database raises, and by a project state that Django cannot make models
-of. Imports Django, which must be configured; not covered: where operations come from.
+An error of Django or the database refuses an operation, and so does a project state of which Django cannot make models.
+This module imports Django, which must be configured.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from vcrt_django.catalogue import StateForms, dangling, digest, message
 from vcrt_django.databases import Database
 
 _Order: TypeAlias = tuple[int, ...]
-#: Of each sequence whether its last step was accepted, and what it ends in or why it was not.
+#: For each sequence, whether its last step was accepted, and its result or the reason of the refusal.
 Answers: TypeAlias = dict[_Order, tuple[bool, Any]]
-#: What PostgreSQL says of a statement that must not be in a transaction, that ends one, or that needs what an earlier
-#: one has committed; and what SQLite says of one that opens another file, as VACUUM does.
+#: PostgreSQL's errors for a statement that must not be in a transaction, ends one, or needs an earlier one to be
+#: committed; and SQLite's for one that opens another file, as VACUUM does.
 _OUTSIDE_STATES = ("25001", "2D000", "55P04")
 _OUTSIDE_TEXTS = ("inside a transaction", "too many attached databases")
 _DURABLE = "A durable atomic block cannot be nested"
@@ -36,14 +36,14 @@ _MAX_FIELDS = 20_000
 def migration_of(
     app: str, operations: Sequence[Any], *, atomic: bool = True, name: str = "step"
 ) -> Migration:
-    """A migration of these operations and nothing else."""
+    """Return a migration of these operations alone."""
     made = Migration(name, app)
     made.operations, made.atomic = list(operations), atomic
     return made
 
 
 def with_content_types(migration: Migration) -> Iterator[Operation]:
-    """Its operations, and behind each renamed model what ``migrate`` puts there: its content type is renamed too."""
+    """Yield its operations, and after each renamed model the renaming of its content type, as ``migrate`` does."""
     from django.contrib.contenttypes.management import RenameContentType
 
     for operation in migration.operations:
@@ -56,7 +56,7 @@ def with_content_types(migration: Migration) -> Iterator[Operation]:
 
 
 def is_content_type(operation: Operation) -> bool:
-    """Whether :func:`with_content_types` put an operation there."""
+    """Return whether :func:`with_content_types` added an operation."""
     return getattr(getattr(operation, "code", None), "func", None) is _where_they_are
 
 
@@ -66,10 +66,10 @@ def _where_they_are(rename: Callable[[Any, Any], None], apps: Any, editor: Any) 
 
 
 class Replayer:
-    """Replays operations on one database; ``before`` is told each migration before it is run.
+    """A replayer of operations on one database; it calls ``before`` with each migration before running it.
 
-    ``others`` gets the names of other databases as they are asked. With ``fresh``, which does work in a process of its
-    own, no step sees what one outside of its sequence left in Python.
+    ``others`` gets the names of other databases as they are queried. With ``fresh``, which does work in a process of
+    its own, no step sees the changes in Python of a step outside of its sequence.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Replayer:
         self._forms = StateForms()
 
     def apply(self, before: ProjectState, migration: Migration) -> ProjectState | str:
-        """The project state after a migration, whose database is changed; or why it is refused."""
+        """Run a migration on the database; return the project state after it, or the reason of its refusal."""
         self._before(migration)
         where = f"{migration.app_label}.{migration.name}"
         try:
@@ -99,7 +99,7 @@ class Replayer:
             answer: ProjectState | str = renderable(after)
         except MemoryError:
             raise
-        # Django, the database, or the migration's own code: each of them fails the migration.
+        # An error of Django, the database, or the migration's own code fails the migration.
         except (Exception, SystemExit) as error:
             if _is_outside(error):
                 raise MalformedInputError(
@@ -123,19 +123,19 @@ class Replayer:
         return answer
 
     def form(self, state: ProjectState) -> tuple[Json, dict[str, Json]]:
-        """The project state and what the database holds."""
+        """Return the project state and the content of the database."""
         if len(self._forms) > _MAX_FIELDS:
             self._forms = StateForms()
         return self._forms.form(state), self.database.form()
 
     def digest(self, state: ProjectState) -> str:
-        """SHA-256 of the project state and of what the database holds."""
+        """Return the SHA-256 of the project state and of the database's content."""
         return digest(*self.form(state))
 
     def replays(
         self, start: ProjectState, steps: Sequence[Migration], sequences: Sequence[_Order]
     ) -> list[Json]:
-        """The hashes along each sequence and why it was refused, if it was; the database is left as it was."""
+        """Return the hashes along each sequence and its refusal, if any; leave the database as it was."""
         return hashes_along(sequences, self.answers(start, steps, sequences, self.digest))
 
     def answers(
@@ -145,9 +145,9 @@ class Replayer:
         sequences: Sequence[_Order],
         tell: Callable[[ProjectState], Any],
     ) -> Answers:
-        """Of each sequence and all that it begins with what is to tell of the state, or why it was refused.
+        """Return, for each sequence and its prefixes, the result of ``tell`` on the state, or the reason of a refusal.
 
-        The database is left as it was.
+        Leave the database as it was.
         """
         tree: dict[int, Any] = {}
         for sequence in sequences:
@@ -170,13 +170,13 @@ class Replayer:
         tell: Callable[[ProjectState], Any],
         answers: Answers,
     ) -> None:
-        # Rendered once, for all that follows.
+        # Render once, for all continuations.
         state.apps  # noqa: B018
         for place, (index, following) in enumerate(node.items()):
             if place:
                 self._restore(kept)
             onward = partial(self._onward, (*prefix, index), state, following, steps, tell)
-            # A process that nothing else goes on in is fresh for the last.
+            # The last continuation may use this process, since nothing else runs in it.
             is_last = bool(prefix) and place == len(node) - 1
             answers |= onward() if self._fresh is None or is_last else self._afresh(onward)
 
@@ -188,7 +188,7 @@ class Replayer:
         steps: Sequence[Migration],
         tell: Callable[[ProjectState], Any],
     ) -> Answers:
-        """The last step of a sequence, and all that follows it."""
+        """Run the last step of a sequence, and all its continuations."""
         after = self.apply(state, steps[sequence[-1]])
         if isinstance(after, str):
             return {sequence: (False, after)}
@@ -199,7 +199,7 @@ class Replayer:
         return answers
 
     def _afresh(self, onward: Callable[[], Answers]) -> Answers:
-        """The answers from a process of its own, by JSON."""
+        """Return the answers from a process of its own, by JSON."""
         assert self._fresh is not None
         found = self._fresh(
             lambda: [[list(sequence), *said] for sequence, said in onward().items()]
@@ -207,7 +207,7 @@ class Replayer:
         return {tuple(sequence): (accepted, said) for sequence, accepted, said in found}
 
     def _kept(self) -> Any:
-        """What brings the database back; nothing where it is not changed, as work in a fresh process has its own."""
+        """Return what restores the database; None where a fresh process has its own."""
         is_own = self._fresh is not None and self.database.is_forked
         return None if is_own else self.database.snapshot()
 
@@ -217,7 +217,7 @@ class Replayer:
 
 
 def _is_outside(error: BaseException) -> bool:
-    """Whether nothing is wrong with a step but that it runs in a transaction here, and is kept from other files."""
+    """Return whether a step fails only because it runs in a transaction here, or may not open other files."""
     own = isinstance(error, DatabaseError) and any(text in str(error) for text in _OUTSIDE_TEXTS)
     if connection.vendor == "postgresql":
         own |= isinstance(error, RuntimeError) and str(error).startswith(_DURABLE)
@@ -225,7 +225,7 @@ def _is_outside(error: BaseException) -> bool:
 
 
 def renderable(state: ProjectState) -> ProjectState:
-    """The state; raises what Django raises where a field or a base names a model that is not there."""
+    """Return the state; raise Django's error if a field or a base names a missing model."""
     if next(dangling(state), None) is not None:
         fresh = state.clone()
         fresh.__dict__.pop("apps", None)
@@ -234,7 +234,7 @@ def renderable(state: ProjectState) -> ProjectState:
 
 
 def hashes_along(sequences: Sequence[_Order], answers: Answers) -> list[Json]:
-    """Of each sequence the hashes along it, and why it was refused, if it was."""
+    """Return the hashes along each sequence, and its refusal, if any."""
     return [_replay(sequence, answers) for sequence in sequences]
 
 

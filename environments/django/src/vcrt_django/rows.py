@@ -1,8 +1,8 @@
 """Make a few rows for the empty tables of a project state, from its models and within their constraints.
 
-Values depend on the field and the number of the row alone. Rows go in by Django, each in a savepoint, and one that the
-database refuses is left out. Imports Django, which must be configured. Not covered: what only the project's code
-demands of a row.
+Values depend on the field and the number of the row alone. Django inserts each row in a savepoint; a row that the
+database refuses is left out. This module imports Django, which must be configured. Requirements of the project's code
+alone are unknown to it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from django.db.migrations.state import ProjectState
 
 from vcrt_django.catalogue import message
 
-#: What rows may hold: nothing where a field may be empty, and what another row holds where that may be.
+#: Kinds of rows: empty values where a field allows them, and values of another row where duplicates are allowed.
 WITH_EMPTY, WITH_EQUAL = "empty values", "equal values"
 _NUMBERS = (1, 2, 3)
 _WHOLE = frozenset(
@@ -37,11 +37,11 @@ _TEXT = frozenset(("CharField", "TextField", "SlugField", "FileField", "FilePath
 
 
 class _Unmade(Exception):
-    """No value for a field; the text says why."""
+    """There is no value for a field; the text says why."""
 
 
 def empty_models(state: ProjectState) -> list[Any]:
-    """The models whose tables hold nothing, by their labels."""
+    """Return the models whose tables are empty, by their labels."""
     found = list[Any]()
     for model in state.apps.get_models(include_auto_created=True):
         options = model._meta
@@ -55,7 +55,7 @@ def empty_models(state: ProjectState) -> list[Any]:
 
 
 def make_rows(state: ProjectState, kinds: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    """The models that got rows; and those that got none, each with why."""
+    """Return the models that got rows, and those that got none, each with the reason."""
     waiting, made, unmade = empty_models(state), list[str](), list[list[str]]()
     while waiting:
         empty = {model._meta.label for model in waiting}
@@ -78,7 +78,7 @@ def make_rows(state: ProjectState, kinds: Sequence[str]) -> tuple[list[str], lis
 
 
 def _referred(model: Any, *, only_needed: bool) -> set[str]:
-    """The other models that its keys refer to."""
+    """Return the other models that its keys refer to."""
     labels = {
         str(field.related_model._meta.label)
         for field in model._meta.concrete_fields
@@ -88,7 +88,7 @@ def _referred(model: Any, *, only_needed: bool) -> set[str]:
 
 
 def _fill(model: Any, kinds: Sequence[str]) -> str | None:
-    """Put rows into a table; why there is none, if so."""
+    """Insert rows into a table; return the reason if there is none."""
     reason, number_made = "", 0
     plans = [(number, number, False) for number in _NUMBERS]
     if WITH_EMPTY in kinds:
@@ -116,7 +116,7 @@ def _fill(model: Any, kinds: Sequence[str]) -> str | None:
 
 
 def _values(field: Any, own: int, shared: int, *, is_empty: bool) -> list[Any]:
-    """The value of a field, or none where the database or Django gives it."""
+    """Return the value of a field in a list, empty if the database or Django gives it."""
     parents = field.model._meta.parents.values()
     if getattr(field, "generated", False) or field in parents or _kind(field).endswith("AutoField"):
         return []
@@ -135,7 +135,7 @@ def _key(field: Any, number: int) -> Any:
     known = field.related_model._base_manager.using(connection.alias).order_by("pk")
     keys = list(known.values_list(target.attname, flat=True)[: len(_NUMBERS) + 2])
     if keys:
-        # The row of this number refers to that of the same number: keys that must differ do.
+        # A row refers to the row of the same number, so keys that must differ do.
         return keys[(number - 1) % len(keys)]
     if field.null:
         return None
@@ -147,7 +147,7 @@ def _kind(field: Any) -> str:
 
 
 def value_of(field: Any, number: int) -> Any:
-    """A value of a field for the row of a number, another one for each; raises :class:`_Unmade`."""
+    """Return a field's value for the row of a number, different for each; raise :class:`_Unmade` without one."""
     choices = [
         key
         for value, label in field.choices or ()

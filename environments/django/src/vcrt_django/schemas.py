@@ -1,7 +1,7 @@
 """Generate episodes of migrations: one dependent pair among four operations, or several dependent ones of any number.
 
-An app with two models and some rows stands before the steps. Whether a pair depends as designed is for certification to
-say. Names are drawn at random and tell nothing about a step's part in the episode.
+An app with two models and some rows stands before the steps. Certification decides whether a pair depends as designed.
+Names are drawn at random and reveal nothing about a step's role in the episode.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Pair: TypeAlias = tuple[str, str]
 
 
 class _App:
-    """An app as it stands before the steps, and names that are not used yet."""
+    """The app before the steps, with unused names."""
 
     def __init__(self, rng: Generator) -> None:
         self.rng = rng
@@ -40,15 +40,15 @@ class _App:
             self.add_model(number=8)
 
     def name(self) -> str:
-        """A new name."""
+        """Return a new name."""
         return next(self._names)
 
     def number(self, low: int, high: int) -> int:
-        """A random number from ``low`` to ``high``."""
+        """Draw a number from ``low`` to ``high``."""
         return int(self.rng.integers(low, high + 1))
 
     def add_model(self, *, number: int) -> str:
-        """One more model, with fields for integers that may be null, and rows of which some are alike."""
+        """Add a model with nullable integer fields, and rows of which some are equal."""
         model, fields = self.name().capitalize(), [self.name() for _ in range(number)]
         columns = [_KEY, *(f'("{field}", models.IntegerField(null=True))' for field in fields)]
         self.before.append(_created(model, columns))
@@ -68,19 +68,19 @@ class _App:
         return model
 
     def table(self, model: str) -> str:
-        """The table of a model."""
+        """Return the table of a model."""
         return f"{self.label}_{model.lower()}"
 
     def model(self) -> str:
-        """One of the models."""
+        """Return one of the models."""
         return pick(self.rng, list(self.tables))
 
     def field(self, model: str) -> str:
-        """A field that no step has to do with yet."""
+        """Return a field that no step uses yet."""
         return self.tables[model].pop()
 
     def column(self) -> str:
-        """A field of some kind, which rows that are there already can have."""
+        """Draw a field of some kind that existing rows can have."""
         kinds = (
             "models.IntegerField(null=True)",
             f"models.IntegerField(default={self.number(0, 9)})",
@@ -96,18 +96,18 @@ class _App:
         return pick(self.rng, kinds)
 
     def reference(self, model: str) -> str:
-        """A key to a model that may be null."""
+        """Return a nullable key to a model."""
         return f'models.ForeignKey("{self.label}.{model}", on_delete=models.CASCADE, null=True)'
 
     def index(self, model: str, *fields: str) -> str:
-        """A step that adds an index."""
+        """Return a step that adds an index."""
         names = ", ".join(f'"{field}"' for field in fields)
         return (
             f'migrations.AddIndex("{model}", models.Index(fields=[{names}], name="{self.name()}"))'
         )
 
     def constraint(self, model: str, field: str) -> str:
-        """A step that makes a field unique, in one of three ways."""
+        """Return a step that makes a field unique, in one of three ways."""
         ways = (
             f'migrations.AddConstraint("{model}", models.UniqueConstraint(fields=["{field}"], name="{self.name()}"))',
             f'migrations.AlterField("{model}", "{field}", models.IntegerField(null=True, unique=True))',
@@ -116,7 +116,7 @@ class _App:
         return pick(self.rng, ways)
 
     def other(self) -> str:
-        """A step that needs nothing else."""
+        """Return a step that needs nothing else."""
         model = self.model()
         ways: tuple[Callable[[], str], ...] = (
             lambda: f'migrations.AddField("{model}", "{self.name()}", {self.column()})',
@@ -135,7 +135,7 @@ class _App:
         return pick(self.rng, ways if self.tables[model] else (ways[0], ways[2]))()
 
     def other_statement(self) -> str:
-        """A statement of SQL that needs nothing else."""
+        """Return a statement of SQL that needs nothing else."""
         model = self.model()
         ways: tuple[Callable[[], str], ...] = (
             lambda: f'CREATE TABLE "{self.name()}" ({self.name()} integer NULL)',
@@ -145,7 +145,7 @@ class _App:
         return _sql(pick(self.rng, ways)())
 
     def change(self, kind: str, model: str, field: str, argument: str | int) -> str:
-        """A step that changes rows."""
+        """Return a step that changes rows."""
         shown = f'"{argument}"' if isinstance(argument, str) else str(argument)
         return f'migrations.RunPython(rows.{kind}("{self.label}.{model}", "{field}", {shown}))'
 
@@ -155,12 +155,12 @@ def _created(model: str, columns: Sequence[str]) -> str:
 
 
 def _sql(*statements: str) -> str:
-    """A step of SQL; Django runs a list of statements as it is, and would parse a text."""
+    """Return a step of SQL; Django runs a list of statements unchanged, but would parse a text."""
     return f"migrations.RunSQL({list(statements)!r})"
 
 
 def sample_episode(schema: Schema, seed: int) -> Episode:
-    """A candidate episode of ``schema``."""
+    """Return a candidate episode of ``schema``."""
     rng = generator(seed, "django", schema.name)
     app = _App(rng)
     if schema.num_steps is None:
@@ -183,7 +183,7 @@ def sample_episode(schema: Schema, seed: int) -> Episode:
 
 
 def _arranged(rng: Generator, steps: Sequence[str]) -> list[str]:
-    """A random order in which the first two stand as given; all such orders are equally likely."""
+    """Return a random order in which the first two keep their order; all such orders are equally likely."""
     places = rng.permutation(len(steps))
     places[:2] = sorted(places[:2])
     placed = dict(zip(places, steps, strict=True))
@@ -295,7 +295,7 @@ def _statements(app: _App) -> _Pair:
 
 
 def _linked_steps(app: _App, pairs: Pairs, num_steps: int) -> list[str]:
-    """Models, fields and indexes, each of which names what the steps before it in ``pairs`` made."""
+    """Return models, fields and indexes, each of which names what the steps before it in ``pairs`` made."""
     made, steps = list[str](), list[str]()
     for step in range(num_steps):
         needed = [made[a] for a, b in sorted(pairs) if b == step]
@@ -318,7 +318,7 @@ def _linked_steps(app: _App, pairs: Pairs, num_steps: int) -> list[str]:
 
 
 _Generator: TypeAlias = Callable[[_App], _Pair]
-#: By name: what an episode is made of, how its pair depends, and what generates it.
+#: By name: the content of an episode, how its pair depends, and its generator.
 _FAMILIES: Mapping[str, tuple[str, AntiDiamonds, _Generator]] = {
     "creates": ("a model, and what is added to it or refers to it", "precedes", _creates),
     "renames": ("a field or model renamed, and a step under its new name", "precedes", _renames),

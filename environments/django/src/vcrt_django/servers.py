@@ -1,8 +1,8 @@
-"""Make a database of its own on a PostgreSQL server, and drop it: no database that was there before is written to.
+"""Make a new database on a PostgreSQL server, and drop it; never write to an existing database.
 
-The one in the URL is only connected to. A database is made empty, under a name that begins with ``vcrt_``, and dropped
-when its session ends or this process does. What a killed process of this machine left behind is dropped by the next
-one, if nobody is connected to it.
+The database in the URL is only connected to. A new database is empty, has a name with the prefix ``vcrt_``, and is
+dropped when its session or this process ends. The next process drops what a killed process of this machine left behind,
+if nobody is connected to it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _SECONDS = 10
 
 
 def _machine() -> str:
-    """What tells this machine, since it was started, from others that share a server."""
+    """Return a digest that tells this machine, since its start, from others that share a server."""
     started = Path("/proc/sys/kernel/random/boot_id")
     name = platform.node() + (started.read_text() if started.exists() else "")
     return sha256(name.encode()).hexdigest()[:8]
 
 
 class MadeDatabase:
-    """A database that was made on a server; raises :class:`UnavailableError` where none can be made."""
+    """A database that was made on a server; raises :class:`UnavailableError` if none can be made."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -42,17 +42,17 @@ class MadeDatabase:
         atexit.register(self.drop)
 
     def _drop_left_behind(self) -> None:
-        """Drop what processes of this machine made that are gone, unless somebody is connected or it is not ours."""
+        """Drop databases of this machine's ended processes, unless somebody is connected or they are not ours."""
         ours = re.compile(rf"vcrt_{_machine()}_([0-9]+)_[0-9a-f]{{8}}")
         for (name,) in self._run("SELECT datname FROM pg_database"):
             made = ours.fullmatch(name)
             if made is not None and not is_alive(int(made[1])):
-                # Another one may drop it first, and another role may have made it.
+                # Another process may drop it first, or another role may have made it.
                 with suppress(UnavailableError):
                     self._run(f'DROP DATABASE IF EXISTS "{name}"')
 
     def settings(self) -> dict[str, Any]:
-        """An entry of Django's ``DATABASES``."""
+        """Return an entry of Django's ``DATABASES``."""
         from psycopg.conninfo import conninfo_to_dict
 
         parts = conninfo_to_dict(self._url)
@@ -62,17 +62,17 @@ class MadeDatabase:
         return {
             "ENGINE": "django.db.backends.postgresql",
             "NAME": self.name,
-            # Processes that one has forked cannot share a connection that is encrypted.
+            # Forked processes cannot share an encrypted connection.
             "OPTIONS": {"sslmode": str(plain), "gssencmode": "disable"} if plain else {},
             **{key: str(parts[name]) for key, name in named.items() if parts.get(name)},
         }
 
     def drop(self) -> None:
-        """Drop it, once; whoever is still connected is not asked."""
+        """Drop it, once, even if somebody is still connected."""
         atexit.unregister(self.drop)
         if self.name:
             name, self.name = self.name, ""
-            # Not WITH (FORCE): that fails while autovacuum is in it, which a plain one stops and waits for.
+            # Not WITH (FORCE): that fails during autovacuum, which a plain DROP stops and waits for.
             with suppress(UnavailableError):
                 self._run(
                     f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity"

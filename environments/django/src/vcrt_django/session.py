@@ -1,7 +1,7 @@
 """Drive one worker that has Django, from this process, which never imports it.
 
-Promises an answer from a process that stayed alive while it worked, or :class:`vcrt.errors.VerifierFailure`; a worker
-that breaks is replaced and asked once more. Not covered: what a request holds.
+A process that stayed alive while it worked gives an answer, or :class:`vcrt.errors.VerifierFailure` is raised; a broken
+worker is replaced and the request repeated once.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from vcrt.processes.programs import BoundedProcess, Needs, bounds, empty_environ
 from vcrt_django.fresh import error_of
 from vcrt_django.servers import MadeDatabase
 
-#: A worker is replaced after so many requests: Django keeps something of every model that it makes.
+#: A worker is replaced after so many requests: Django keeps some memory for every model that it makes.
 _REQUESTS_PER_WORKER = 2_000
-#: With a Python of the project's own vcrt comes last: what that has of its own is what the project gets.
+#: With a Python of the project's own, vcrt comes last, so that the project gets its own packages.
 _START = (
     "import os, sys; sys.path[{0}:{0}] = sys.argv.pop().split(os.pathsep); "
     "from vcrt_django.worker import main; main()"
 )
 
-#: Where vcrt and this package lie.
+#: The folders of vcrt and this package.
 _PLACES = os.pathsep.join(
     dict.fromkeys(str(Path(file).parents[1]) for file in (vcrt.__file__, __file__))
 )
@@ -39,7 +39,7 @@ _PLACES = os.pathsep.join(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """Seconds by the clock for one answer, megabytes in use, and seconds of the processor for one worker."""
+    """Wall-clock seconds for one answer, megabytes in use, and processor seconds for one worker."""
 
     answer_seconds: float = 600.0
     max_memory_mb: float = 3000.0
@@ -47,9 +47,9 @@ class Limits:
 
 
 class Session:
-    """One worker, made when it is first needed; ``project`` is a user's, as :class:`Project` takes it.
+    """One worker, made when it is first needed; ``project`` is a user's, in the form of :class:`Project`.
 
-    ``python`` runs the worker: one that has Django and what the project imports.
+    ``python`` runs the worker: one that has Django and the project's imports.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class Session:
         self._requests = 0
 
     def first(self) -> Any:
-        """What the worker says of itself; raises what it raises when it starts."""
+        """Return the worker's first answer; raise its error if it does not start."""
         if self._process is None:
             self._start()
         return self._first
 
     def ask(self, request: Any, *, where: str) -> Any:
-        """The answer to a request; raises the error that it is, and :class:`VerifierFailure` if there is none."""
+        """Return the answer to a request; raise its error, and :class:`VerifierFailure` if there is no answer."""
         if self._requests >= _REQUESTS_PER_WORKER:
             self.close()
         for last in (False, True):
@@ -88,7 +88,7 @@ class Session:
         raise AssertionError
 
     def close(self) -> None:
-        """End the worker, if there is one, and drop what was made for it."""
+        """End the worker, if there is one, and drop the databases made for it."""
         process, self._process = self._process, None
         if process is not None:
             process.end()
@@ -100,12 +100,12 @@ class Session:
         own = self._project is None
         variables = {**empty_environment(), "PYTHONHASHSEED": "0"} if own else dict(os.environ)
         start = _START.format(0 if self._python == sys.executable else 999)
-        # A project's folder stays as it is.
+        # A project's folder stays unchanged.
         flags = "-P" if own else "-BP"
         command = [self._python, flags, "-c", start, _PLACES]
         try:
             if self._server is not None:
-                # Of episodes there is a second opinion, which has a database of its own.
+                # Episodes have a second opinion, which has a database of its own.
                 for _ in range(1 + own):
                     self._made.append(MadeDatabase(self._server))
             self._process = BoundedProcess(
@@ -166,5 +166,5 @@ def _session(server: str | None, limits: Limits, process: int) -> Session:
 
 
 def shared_session(server: str | None, limits: Limits) -> Session:
-    """The worker of this process for episodes; raises :class:`UnavailableError` without a fit Django."""
+    """Return this process's worker for episodes; raise :class:`UnavailableError` without a fit Django."""
     return _session(server, limits, os.getpid())

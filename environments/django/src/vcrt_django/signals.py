@@ -1,7 +1,7 @@
-"""Send what ``migrate`` sends before and after migrations: content types, permissions and a project's own rows.
+"""Send the signals of ``migrate`` before and after migrations: content types, permissions and a project's own rows.
 
-Each receiver runs in a savepoint; what one raises is told and does not stop the others, as it may be written for models
-that are not there yet. Imports Django, which must be configured.
+Each receiver runs in a savepoint; its error is reported and does not stop the others, since it may need models that do
+not exist yet. This module imports Django, which must be configured.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from vcrt_django.catalogue import message
 
 #: Django's own apps whose tables receivers fill.
 FILLED_APPS = ("contenttypes", "auth", "sites")
-#: It is in the migrations already (:func:`vcrt_django.replaying.with_content_types`).
+#: The migrations have it already (:func:`vcrt_django.replaying.with_content_types`).
 _LEFT_OUT = "inject_rename_contenttypes_operations"
 
 
 def send_pre_migrate(
     state: ProjectState, plan: Sequence[Any], settle: Callable[[], None]
 ) -> list[Json]:
-    """Before the migrations of ``plan``: the receivers that failed, each with why.
+    """Send the signals before the migrations of ``plan``; return the receivers that failed, each with the reason.
 
     ``settle`` does what waits for the end of a transaction.
     """
@@ -37,7 +37,7 @@ def send_pre_migrate(
 def send_post_migrate(
     state: ProjectState, plan: Sequence[Any], settle: Callable[[], None]
 ) -> list[Json]:
-    """After them: the receivers that failed, each with why."""
+    """Send the signals after them; return the receivers that failed, each with the reason."""
     return _send(post_migrate, state, plan, settle)
 
 
@@ -45,7 +45,7 @@ def _send(
     signal: Any, state: ProjectState, plan: Sequence[Any], settle: Callable[[], None]
 ) -> list[Json]:
     failed = list[Json]()
-    # Rows get their numbers in the succession of models: that of names, whichever order made them.
+    # Rows are numbered in the order of models: by name, whichever order made them.
     whole = state.clone()
     whole.__dict__.pop("apps", None)
     whole.models = dict(sorted(whole.models.items()))
@@ -79,6 +79,6 @@ def _send(
 
 def _receivers(signal: ModelSignal, config: Any) -> Sequence[Any]:
     found: Any = signal._live_receivers(config)
-    # From Django 5.0 on those that are called at once and those that are awaited.
+    # From Django 5.0 on, synchronous receivers and asynchronous ones.
     receivers: Sequence[Any] = found[0] if isinstance(found, tuple) else found
     return receivers

@@ -1,6 +1,6 @@
 """Find Django and the database that judges: SQLite in memory, or a server that ``VCRT_DJANGO_DATABASE`` names.
 
-Uses nothing but the standard library and never imports Django, whose settings are global: only workers have it.
+This module uses the standard library alone and never imports Django, whose settings are global: only workers have it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OLDEST, _FIRST_UNKNOWN = (4, 2), (7, 0)
 
 
 def require_supported(version: tuple[int, ...] | None) -> None:
-    """Raise :class:`UnavailableError` for no Django, or one of a version that vcrt does not drive."""
+    """Raise :class:`UnavailableError` if Django is missing or of a version that vcrt does not support."""
     if version is None or not _OLDEST <= version[:2] < _FIRST_UNKNOWN:
         raise UnavailableError(
             "Django is not installed" if version is None else "an unsupported version of Django",
@@ -30,9 +30,9 @@ def require_supported(version: tuple[int, ...] | None) -> None:
 
 
 def server_url(given: str | None = None) -> str | None:
-    """Where the server is: as given, or as the variable says; None for SQLite in memory.
+    """Return the address of the server, as given or as the variable says; None for SQLite in memory.
 
-    Raises :class:`MalformedInputError` for what names no server of PostgreSQL.
+    Raise :class:`MalformedInputError` if it names no server of PostgreSQL.
     """
     url = os.environ.get(VARIABLE) or "sqlite" if given is None else given
     if url == "sqlite":

@@ -1,4 +1,4 @@
-"""Say what was found about branches of Django migrations, in plain words and as JSON. Text alone."""
+"""Report findings about branches of Django migrations, in plain words and as JSON. Text alone."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from vcrt.hashing import Json
 from vcrt.printable import counted
 from vcrt_django.branches import DjangoLift, JudgedBranches, OnRows, Outcome
 
-#: What is shown of the differences between two states, and of each of them.
+#: The most differences shown between two states, and the most characters of each.
 MAX_DIFFERENCES, MAX_WIDTH = 6, 200
-#: How many tables are named at a time.
+#: The most tables that are named at a time.
 MAX_TABLES = 4
 _WORDS: dict[Outcome, str] = {
     "either": "both orders run and end in one state",
@@ -32,7 +32,7 @@ _ADVICE: dict[Outcome, str] = {
 
 
 def django_lines(lift: DjangoLift) -> list[str]:
-    """The report on a project."""
+    """Return the report on a project."""
     held = "what migrations and migrate put there" if lift.merges else "what migrations put there"
     held += " and the rows that were given" if lift.has_rows else ""
     lines = [f"{lift.project}: judged by {lift.verifier}; tables hold {held}"]
@@ -111,7 +111,7 @@ def _merge_lines(judged: JudgedBranches, *, elsewhere: bool) -> list[str]:
 
 
 def _row_lines(judged: JudgedBranches) -> list[str]:
-    """On which rows the verdict rests, and of what it says nothing."""
+    """Return the rows on which the verdict rests, and those about which it says nothing."""
     lines = list[str]()
     names = judged.branches.leaves
     for one in judged.rests_on:
@@ -146,7 +146,7 @@ def _rows_of(found: OnRows) -> str:
 
 
 def django_document(lift: DjangoLift) -> dict[str, Json]:
-    """The report for machines."""
+    """Return the report for machines."""
     return {
         "project": lift.project,
         "verifier": lift.verifier,

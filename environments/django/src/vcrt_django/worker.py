@@ -1,11 +1,11 @@
 """Run migrations in Django, in a process of its own whose settings are this process's alone.
 
-It reads one JSON value a line and answers each with one line, ``{"error": {...}}`` if it cannot. The first configures
-Django: with nothing but one database, or with the settings of a user's project, whose databases are replaced before
-anything connects. What the user's code prints goes to the errors of this process. Without a project the process
-confines itself (see :mod:`vcrt.processes.confinement`) before it reads an episode, and keeps the connections that it
-has by then. Of vcrt it imports what needs the standard library and Django alone, so that a project's own Python can run
-it.
+It reads one JSON value a line and answers each with one line, ``{"error": {...}}`` if it cannot. The first value
+configures Django: with one database alone, or with the settings of a user's project, whose databases are replaced
+before anything connects. The output of the user's code goes to this process's standard error. Without a project the
+process confines itself (see :mod:`vcrt.environments.confinement`) before it reads an episode, and keeps its present
+connections. It imports only those parts of vcrt that need the standard library and Django alone, so that a project's
+own Python can run it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def serve(requests: IO[str], answers: IO[str]) -> None:
 
 
 def _started(request: Any) -> tuple[Callable[[Any], Any], Any]:
-    """What answers from now on, and the first answer."""
+    """Return the handler of all later requests, and the first answer."""
     try:
         import django
     except ImportError:
@@ -52,7 +52,7 @@ def _started(request: Any) -> tuple[Callable[[Any], Any], Any]:
     from vcrt_django.episodes import Episodes, configure
 
     configure(request["databases"])
-    # Connected before it can open no connection any more.
+    # Connect before the process may open no connection any more.
     episodes = Episodes()
     report = confine(bounds_from(request["bounds"]))
     refuse_threads(report)
