@@ -26,10 +26,10 @@ RARE = {"sink", "crossing", "diamond"}
 SCHEMAS = {
     "clrs/bellman_ford_poset": (8, {*RARE, "early join"}),
     "clrs/matrix_chain_poset": (8, RARE),
-    "lean/cite_poset": (10, set()),
-    "lean/have_poset": (10, set()),
-    "proofwriter/ground_poset": (60, set()),
-    "proofwriter/sweep_poset": (60, set()),
+    "lean/cite_poset": (6, set()),
+    "lean/have_poset": (6, set()),
+    "proofwriter/ground_poset": (40, set()),
+    "proofwriter/sweep_poset": (40, set()),
 }
 SIZES = {
     "fork": 8,
