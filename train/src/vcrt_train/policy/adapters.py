@@ -1,26 +1,26 @@
 """Put low-rank adapters (LoRA, through PEFT) on a backbone's attention and MLP projections.
 
-Which projections a model has is found by the names of its linear layers, at the ends of their paths:
+A model's projections are found by the names of its linear layers, at the ends of their paths:
 
 - attention: ``q_proj``, ``k_proj``, ``v_proj``, ``o_proj`` and their fused forms;
-- MLP: ``gate_proj``, ``up_proj``, ``down_proj`` and their fused forms, Granite's ``input_linear`` and ``output_linear``
-  among them;
-- recurrent, only if asked for: what gated DeltaNet (``linear_attn``) and Mamba (``mamba``) layers project with.
+- MLP: ``gate_proj``, ``up_proj``, ``down_proj`` and their fused forms, including Granite's ``input_linear`` and
+  ``output_linear``;
+- recurrent, only on request: the projections of gated DeltaNet (``linear_attn``) and Mamba (``mamba``) layers.
 
-Recurrent projections are left out by default. The paper names attention and MLP projections, and every layer of the
-hybrids has an MLP that is adapted; ``in_proj_a`` and ``in_proj_b`` set decays whose error grows along the sequence; and
-Mamba's fused kernels read ``out_proj.weight`` past any adapter, so that one is never adapted.
+By default, recurrent projections get no adapters. The paper names attention and MLP projections, and every layer of the
+hybrids has an MLP with adapters; ``in_proj_a`` and ``in_proj_b`` set decays whose error grows along the sequence; and
+Mamba's fused kernels read ``out_proj.weight`` without any adapter, so that one never gets an adapter.
 
-Adapters begin as zero, so that the adapted model is the backbone until its first update. Not covered: saving (a
-checkpoint holds every trainable parameter).
+Adapters start as zero, so the adapted model is the backbone until its first update. This module does not save adapters
+(a checkpoint holds every trainable parameter).
 
-Inputs of adapters are dropped so that an update's policy stays a fixed distribution over orders. Dropout that draws
-again at every call would make the ratio of an update's first epoch differ from 1, would let the ways of scoring (tree,
-fork, complete sequences) disagree, and would make results depend on how prompts are split. Here the features of an
-adapter's input are dropped once an update: all tokens, prompts, epochs and processes of an update meet the same thinned
-adapter, from which its orders are sampled too. Outside an update nothing is dropped. The mean over updates is that of
-usual dropout; the noise within one update is shared, as in variational dropout (Gal and Ghahramani, 2016), where a mask
-is shared by all tokens. The paper names the rate and no scheme.
+Dropout on the inputs of adapters keeps an update's policy a fixed distribution over orders. If every call drew a new
+mask, the ratio of an update's first epoch would differ from 1, the ways of scoring (tree, fork, complete sequences)
+would disagree, and results would depend on how prompts are split. Here each update draws one mask over the features of
+an adapter's input: all tokens, prompts, epochs and processes of the update use the same thinned adapter, and its orders
+are sampled from it. Outside an update nothing is dropped. The mean over updates is that of usual dropout; the noise
+within one update is shared, as in variational dropout (Gal and Ghahramani, 2016), in which all tokens share a mask. The
+paper gives the rate but no scheme.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ MLP = (
 )
 #: The paper's targets: "attention and MLP projection".
 TARGETS = (*ATTENTION[:4], *MLP[:3])
-#: By the name of the layer that they are in, the prefixes of recurrent projections.
+#: The prefixes of recurrent projections, by the name of their layer.
 RECURRENT = {"linear_attn": ("in_proj", "out_proj"), "mamba": ("in_proj",)}
-#: How many names an error lists.
+#: The most names that an error lists.
 _SHOWN = 40
 
 
 def find_targets(model: CausalModel, *, recurrent: bool = False) -> tuple[str, ...]:
-    """The full names of the linear layers to adapt, in the model's order.
+    """Return the full names of the linear layers to adapt, in the model's order.
 
-    Raises :class:`BackboneError`, with the names of the linear layers that there are, if no attention or no MLP
-    projection is among them, or if recurrent ones are asked for and there are none.
+    Raises :class:`BackboneError`, with the names of the model's linear layers, if it has no attention or no MLP
+    projection, or if recurrent projections are requested and it has none.
     """
     linear = [n for n, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
     kinds = {name: _kind(name) for name in linear}
@@ -97,12 +97,12 @@ def with_adapters(
     dropout: float = 0.0,
     recurrent: bool = False,
 ) -> CausalModel:
-    """The model with its own weights frozen and adapters of ``rank``, whose product is multiplied by ``scale``.
+    """Freeze the model's weights and add adapters of ``rank``, whose product is multiplied by ``scale``.
 
-    On a model in bfloat16 the adapters are in float32: steps of a small learning rate would be lost otherwise. Products
-    with them are in the model's format (:mod:`vcrt_train.policy.kernels.adapted_linear`). Draws come from ``seed``
-    alone. ``dropout`` is the share of an adapter's input features that an update drops
-    (:mod:`vcrt_train.policy.adapters`). Raises as :func:`find_targets`.
+    On a model in bfloat16 the adapters are in float32, because steps of a small learning rate would be lost otherwise.
+    Products with them are in the model's format (:mod:`vcrt_train.policy.kernels.adapted_linear`). Draws come only from
+    ``seed``. ``dropout`` is the share of an adapter's input features that an update drops. Raises as
+    :func:`find_targets`.
     """
     # Slow to import, and needed for adapters alone.
     from peft import LoraConfig, get_peft_model
@@ -111,14 +111,14 @@ def with_adapters(
     from vcrt_train.policy.kernels.adapted_linear import AdaptedLinear, order_weights
 
     targets = find_targets(model, recurrent=recurrent)
-    # The library asks for an integer here, and computes lora_alpha / r with whatever it gets.
+    # PEFT declares an integer here, but computes lora_alpha / r with any number.
     alpha: Any = scale * rank
     config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=list(targets), bias="none")
-    # What the library builds in place of each linear layer that is named.
+    # PEFT builds this class in place of each named linear layer.
     config._register_custom_module({torch.nn.Linear: AdaptedLinear})
-    # The library initialises from the global generator: leave that as it was, and draw again from our own.
+    # PEFT draws from the global generator: restore its state, and draw again from an own generator.
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        # It asks transformers by a name that is about to change.
+        # PEFT calls transformers by a name that is about to change.
         warnings.filterwarnings(
             "ignore", message=".*is_gradient_checkpointing", category=FutureWarning
         )
@@ -127,9 +127,9 @@ def with_adapters(
     with torch.no_grad():
         for name, parameter in adapted.named_parameters():
             if "lora_A" in name:
-                # As the library does: uniform, of variance 1 / (3 * inputs).
+                # This is uniform, of variance 1 / (3 * inputs), as in PEFT.
                 bound = 1 / math.sqrt(parameter.shape[1])
-                # The generator is of the CPU, so that adapters are the same on every device.
+                # The generator is on the CPU, so that adapters are the same on every device.
                 parameter.copy_(
                     torch.empty(parameter.shape).uniform_(-bound, bound, generator=draw)
                 )
@@ -143,7 +143,7 @@ def with_adapters(
 
 
 def drop_ordered_weights(model: CausalModel) -> None:
-    """Keep no weight in a further order from now on (:mod:`vcrt_train.policy.kernels.adapted_linear`)."""
+    """Delete the copies of weights in a further order (:mod:`vcrt_train.policy.kernels.adapted_linear`)."""
     root: Any = model
     for module in root.modules():
         if getattr(module, "ordered", None) is not None:
@@ -151,7 +151,7 @@ def drop_ordered_weights(model: CausalModel) -> None:
 
 
 class SharedDropout(torch.nn.Module):
-    """Multiplies ``[..., features]`` by a mask that :func:`thinned` sets, and else does nothing."""
+    """Multiply ``[..., features]`` by the mask that :func:`thinned` sets; without a mask, change nothing."""
 
     def __init__(self, rate: float, features: int) -> None:
         super().__init__()
@@ -160,24 +160,24 @@ class SharedDropout(torch.nn.Module):
         self.mask: Tensor | None = None
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The inputs ``[..., features]`` with an update's features dropped and the others scaled up."""
+        """Return the inputs ``[..., features]`` with an update's features dropped and the others scaled up."""
         return inputs if self.mask is None else inputs * self.mask.to(inputs.dtype)
 
     def extra_repr(self) -> str:
-        """What a printed model shows."""
+        """Return what a printed model shows."""
         return f"rate={self.rate}"
 
 
 def shared_dropouts(model: CausalModel) -> tuple[SharedDropout, ...]:
-    """The model's adapters' dropout, in the model's order."""
+    """Return the dropout modules of the model's adapters, in the model's order."""
     return tuple(module for module in model.modules() if isinstance(module, SharedDropout))
 
 
 @contextmanager
 def thinned(dropouts: Sequence[SharedDropout], seed: int, device: torch.device) -> Iterator[None]:
-    """Within it, each of ``dropouts`` drops the features that ``seed`` and its place determine.
+    """Make each of ``dropouts`` drop the features that ``seed`` and its place determine, inside the context.
 
-    Backward passes that compute activations again belong inside.
+    Backward passes that compute activations again must run inside it.
     """
     if not dropouts:
         yield

@@ -1,9 +1,9 @@
 """Load a backbone: a causal language model with its tokenizer, checked against a lock before it is used.
 
-``embedded`` and ``embedded-long`` are shipped inside the package: small Qwen3-architecture models that read policy
-records (of up to four operations, and of many) and have never seen which orders are legal. Any other is a causal
-language model of transformers with a tokenizer of its own, from a folder or the local hub cache. Weights are
-safetensors, nothing is unpickled and nothing is downloaded. Not covered: adapters, and devices.
+``embedded`` and ``embedded-long`` come with the package: small Qwen3-architecture models that read policy records (of
+up to four operations, and of many) and have never seen which orders are legal. Any other is a causal language model of
+transformers with its own tokenizer, from a folder or the local hub cache. Weights are safetensors; nothing is unpickled
+or downloaded. This module does not add adapters and does not move models to devices.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 PromptEncoder: TypeAlias = Callable[[PolicyRecord, Serialisation, np.random.Generator], Prompt]
 
 EMBEDDED_DIRECTORY = Path(__file__).parent / "embedded"
-#: Where the files of each backbone lie that comes with the package.
+#: The folder of each backbone that comes with the package.
 EMBEDDED_DIRECTORIES = {
     EMBEDDED_NAME: EMBEDDED_DIRECTORY,
     EMBEDDED_LONG_NAME: Path(__file__).parent / "embedded_long",
@@ -67,18 +67,18 @@ class Backbone:
     digest: str
     #: Renders a record as this backbone's prompt.
     encode: PromptEncoder
-    #: The revision that the lock names, if it names one.
+    #: The revision in the lock, if it has one.
     revision: str | None = None
-    #: How many pointers it knows, from 0 on; None for as many as its tokenizer has single tokens for.
+    #: The number of pointers that it knows, from 0 on; None for as many as its tokenizer has single tokens for.
     num_pointers: int | None = None
-    #: What it was trained on, as far as its files say.
+    #: Its earlier training, as far as its files state it.
     provenance: ModelProvenance = UNKNOWN
-    #: How a language model is shown relations; None for a backbone that comes with the package.
+    #: The names of relations in a language model's prompts; None for a backbone that comes with the package.
     relation_names: RelationNames | None = None
 
 
 def load_backbone(backbone: str | BackboneReference = EMBEDDED) -> Backbone:
-    """Load a backbone by name or reference; each call gives a model of its own.
+    """Load a backbone by name or reference; each call returns a new model.
 
     Raises :class:`BackboneError` if it is not locked, if a file is missing or altered, or if its model, tokenizer or
     chat template cannot be used; :class:`vcrt.errors.UnknownNameError` for an unknown name.
@@ -124,9 +124,9 @@ def _text_encoder(
 
 
 def device_of(reference: BackboneReference) -> str:
-    """Where a single process runs a backbone.
+    """Return the device, "cuda" or "cpu", on which a single process runs a backbone.
 
-    The embedded one is for the CPU, on which its runs repeat bit for bit; a language model takes a GPU if there is one.
+    Embedded backbones run on the CPU, where runs repeat bit for bit; a language model runs on a GPU if there is one.
     """
     return "cuda" if torch.cuda.is_available() and not reference.is_embedded else "cpu"
 
@@ -151,10 +151,10 @@ def load_backbone_directory(directory: Path, *, name: str) -> Backbone:
 
 
 def blank_model(config: Qwen3Config) -> Qwen3ForCausalLM:
-    """A float32 model of this configuration whose weights mean nothing yet."""
+    """Return a float32 model of this configuration with untrained weights."""
     from transformers import Qwen3ForCausalLM
 
-    # The library initialises from the global generator: leave that as it was.
+    # The library draws from the global generator: restore its state.
     with torch.random.fork_rng(devices=[]):
         model = Qwen3ForCausalLM._from_config(  # type: ignore[no-untyped-call]
             config, dtype=torch.float32, attn_implementation="sdpa"
@@ -171,7 +171,7 @@ def write_backbone(
     tokenizer: PreTrainedTokenizerFast,
     card: str,
 ) -> str:
-    """Write weights, configuration, tokenizer and the ``card`` (JSON text), then the lock; returns its digest."""
+    """Write weights, configuration, tokenizer and the ``card`` (JSON text), then the lock; return its digest."""
     make_directory(directory)
     # Parameters, unlike the state dictionary, name tied weights once.
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
@@ -183,7 +183,7 @@ def write_backbone(
 
 
 def write_lock(directory: Path) -> str:
-    """Write the lock of the files in ``directory``; returns the digest of all of them."""
+    """Write the lock of the files in ``directory``; return the digest of all of them."""
     files = {name: file_digest(directory / name) for name in LOCKED_FILES}
     digest = json_digest(files)
     lock = json.dumps({"files": files, "digest": digest}, indent=2) + "\n"
@@ -192,7 +192,7 @@ def write_lock(directory: Path) -> str:
 
 
 def verify_lock(directory: Path) -> str:
-    """The digest of a backbone's files; raises :class:`BackboneError` naming the first that is not as locked."""
+    """Return the digest of a backbone's files; raises :class:`BackboneError`, which names the first altered file."""
     where = str(directory)
     try:
         lock = strict_json(read_limited(directory / LOCK_FILE))

@@ -1,22 +1,22 @@
-"""Score the prefixes of a tree by one of three backends that give the same logits, and choose the one that is exact.
+"""Score the prefixes of a tree by one of three backends that give the same logits, and choose one that is exact.
 
-``tree``: the prompt once and the tree behind it as extra tokens, in one forward pass with a mask in which a node sees
-the prompt and its own ancestors. Every layer must be attention that reads an additive mask and sees as far back as the
-longest sequence.
+``tree``: one forward pass reads the prompt once and the tree behind it as extra tokens, with a mask in which a node
+sees the prompt and its own ancestors. Every layer must be attention that reads an additive mask and sees as far back as
+the longest sequence.
 
-``fork``: each prompt once into a cache, continued by every longest prefix, for layers that carry a state from token to
-token (gated DeltaNet, Mamba, convolutions); right for full and sliding attention too. Prompts of one length run
-together, those of other lengths by themselves, because padding would enter a recurrent state. Every layer's state must
-be one that :mod:`vcrt_train.policy.functional_cache` knows.
+``fork``: each prompt runs once into a cache, and every longest prefix continues it. This is for layers that carry a
+state from token to token (gated DeltaNet, Mamba, convolutions), and right for full and sliding attention too. Prompts
+of one length run together, and other lengths run separately, because padding would enter a recurrent state.
+:mod:`vcrt_train.policy.functional_cache` must know the state of every layer.
 
-``naive``: every longest prefix as a sequence of its own. It is right for every causal model: the oracle, and the
-backend of models that no other can serve.
+``naive``: every longest prefix is a sequence of its own. This is right for every causal model: it is the oracle, and
+the backend of models that no other backend supports.
 
-A backend that would be silently wrong is refused by the model's configuration. A model's word on its own layers is not
-proof: :mod:`vcrt_train.policy.self_check` is.
+The model's configuration decides which backends are refused, because they would be silently wrong. A configuration is
+no proof: :mod:`vcrt_train.policy.self_check` tests the model itself.
 
 Legend: ``B`` prompts, ``R`` rows of the largest tree, ``V`` vocabulary, ``L`` longest prompt and nodes, ``K`` leaves of
-the largest tree, ``T`` tokens of one.
+the largest tree, ``T`` tokens of one leaf.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ MASK_READING_ATTENTION = frozenset({"sdpa", "eager", GROUPED})
 
 
 def choose_backend(model: CausalModel, backend: Backend, *, longest: int) -> ExactBackend:
-    """The backend for sequences of up to ``longest`` tokens, prompt and prefix together.
+    """Return the backend for sequences of up to ``longest`` tokens, prompt and prefix together.
 
-    ``auto`` is the first of tree, fork and naive that the model supports. Raises :class:`BackboneError` if ``backend``
-    is one that it does not support.
+    ``auto`` is the first of tree, fork and naive that the model supports. Raises :class:`BackboneError` if the model
+    does not support ``backend``.
     """
     if backend == "naive":
         return "naive"
@@ -104,16 +104,16 @@ def _attention_obstacle(model: CausalModel) -> str | None:
 
 
 def _tree_obstacle(model: CausalModel, longest: int) -> str | None:
-    """What keeps the tree from being exact, or None."""
+    """Return why the tree is not exact, or None."""
     kinds, layers = _layers(model)
     found = set()
     config = _text_config(model)
     if "local" in (getattr(config, "attention_layers", None) or ()):
-        # GPT-Neo's windows are buffers of its own, which no cache shows, and count places in the tensor.
+        # GPT-Neo's windows are its own buffers, which no cache shows, and count places in the tensor.
         found.add(f"local attention (a window of {config.window_size} places)")
     for kind, layer in zip(kinds, layers, strict=True):
         if type(layer) is DynamicSlidingWindowLayer:
-            # Window or chunk: a token whose distance to the first is below it sees everything.
+            # Window or chunk: a token sees everything if its distance to the first token is less than this.
             if layer.sliding_window < longest:
                 found.add(f"{kind} (a window of {layer.sliding_window} for {longest} tokens)")
         elif type(layer) not in (DynamicLayer, DummyLayer):
@@ -122,7 +122,7 @@ def _tree_obstacle(model: CausalModel, longest: int) -> str | None:
 
 
 def _fork_obstacle(model: CausalModel) -> str | None:
-    """What keeps the cache from being forked, or None."""
+    """Return why the cache cannot be forked, or None."""
     kinds, layers = _layers(model)
     pairs = zip(kinds, layers, strict=True)
     found = {kind for kind, layer in pairs if type(layer) not in FORKABLE_LAYERS}
@@ -130,7 +130,7 @@ def _fork_obstacle(model: CausalModel) -> str | None:
 
 
 def _layers(model: CausalModel) -> tuple[list[str], list[Any]]:
-    """The name of each layer's type, and the library's empty cache for it; unknown types have none."""
+    """Return the name of each layer's type, and the library's empty cache for it, or None for an unknown type."""
     config = _text_config(model)
     try:
         layers = DynamicCache(config=config).layers
@@ -151,21 +151,21 @@ def _text_config(model: CausalModel) -> Any:
     return unwrapped(model).config.get_text_config(decoder=True)
 
 
-#: How many trees, and how many lengths of prompts, keep their tensors between calls. These tensors are made outside
-#: inference mode, whoever asks first, because autograd could not use them otherwise.
+#: The most masks, positions and indices of trees that are kept between calls. These tensors are made outside inference
+#: mode, because autograd could not use them otherwise.
 KEPT = 64
 
 
 def tree_logits(model: CausalModel, prompts: Sequence[Prompt], trees: Sequence[NodeTree]) -> Tensor:
-    """``[B, R, V]``: the logits after each row of each prompt's own tree, in one forward pass.
+    """Return ``[B, R, V]``: the logits after each row of each prompt's own tree, in one forward pass.
 
-    What stands behind the rows of a smaller tree is of no meaning.
+    Rows beyond those of a smaller tree have no meaning.
     """
     lengths = tuple(len(prompt.token_ids) for prompt in prompts)
     longest, device = max(lengths), unwrapped(model).device
     num_rows = max(tree.num_rows for tree in trees)
-    # Padding of prompts stands on the left, so that the last prompt token and the nodes are the last R positions of
-    # every row; nodes that a smaller tree lacks stand behind its own.
+    # Prompts are padded on the left, so that the last prompt token and the nodes are the last R positions of every row;
+    # smaller trees are padded on the right.
     token_ids = [
         [0] * (longest - len(prompt.token_ids))
         + list(prompt.token_ids)
@@ -183,8 +183,8 @@ def tree_logits(model: CausalModel, prompts: Sequence[Prompt], trees: Sequence[N
         position_ids=_stacked(positions),
         attention_mask=tree_mask(lengths, trees, unwrapped(model).dtype, device),
         use_cache=False,
-        # Places, not a number: a slice of several prompts is not contiguous, and its product with a large output layer
-        # takes several times as long.
+        # This is a tensor of places, not a number: a slice of several prompts is not contiguous, and its product with a
+        # large output layer takes several times as long.
         logits_to_keep=torch.arange(length - num_rows, length, device=device),
     ).logits
     return logits
@@ -196,10 +196,10 @@ def tree_mask(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Tensor:
-    """The additive attention mask ``[B, 1, L, L]`` for left-padded prompts of these ``lengths`` and their trees' nodes.
+    """Return the additive attention mask ``[B, 1, L, L]`` of left-padded prompts of these ``lengths`` and their trees.
 
-    Additive and in the model's dtype, because ``eager`` attention would add a Boolean mask as zeros and ones and be
-    silently wrong. Padded positions see themselves: a softmax over nothing would be NaN. Read-only: it is shared.
+    It is additive and in the model's dtype, because ``eager`` attention would add a Boolean mask as zeros and ones and
+    be silently wrong. Padded positions see themselves: a softmax over nothing is NaN. It is shared: do not write to it.
     """
     longest, num_rows = max(lengths), max(tree.num_rows for tree in trees)
     return _stacked(
@@ -213,12 +213,12 @@ def tree_mask(
 def _of(
     kept: Callable[..., Tensor], made: Callable[..., Tensor], tree: NodeTree
 ) -> Callable[..., Tensor]:
-    """The trees of all orders come again, and what was made for them is kept; a tree of some orders is used once."""
+    """Return ``kept`` for a tree of all orders, which is used again, and ``made`` for a tree of some orders."""
     return kept if isinstance(tree, OrderTree) else made
 
 
 def _stacked(rows: Sequence[Tensor]) -> Tensor:
-    # Mostly all rows are one and the same: then nothing is copied.
+    # Usually all rows are the same tensor: then nothing is copied.
     first = rows[0]
     if all(row is first for row in rows):
         return first.expand(len(rows), *first.shape)
@@ -234,7 +234,7 @@ def _mask_of_one(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Tensor:
-    """``[1, L, L]``: the mask of a prompt padded to ``longest`` tokens and of its tree, padded to ``num_rows`` rows."""
+    """Return ``[1, L, L]``: the mask of a prompt padded to ``longest`` tokens and its tree padded to ``num_rows``."""
     size, end = longest + num_rows - 1, longest + tree.num_rows - 1
     is_prompt = torch.arange(longest) >= longest - length
     allowed = torch.zeros(size, size, dtype=torch.bool)
@@ -250,7 +250,7 @@ def _mask_of_one(
 def _positions(
     length: int, longest: int, tree: NodeTree, num_rows: int, device: torch.device
 ) -> Tensor:
-    """``[L]``: the positions of a prompt that is padded to ``longest`` tokens, and of the nodes behind it."""
+    """Return ``[L]``: the positions of a prompt that is padded to ``longest`` tokens, and of the nodes behind it."""
     nodes = [length - 1 + depth for depth in tree.depths[1:].tolist()]
     filler = [0] * (num_rows - tree.num_rows)
     return torch.tensor(
@@ -262,15 +262,15 @@ _kept_mask = lru_cache(maxsize=KEPT)(_mask_of_one)
 _kept_positions = lru_cache(maxsize=KEPT)(_positions)
 
 
-#: A tail of one token would take the library's decoding step, which overwrites states in place and whose kernels have
-#: no backward pass. A second token, which nothing reads, avoids that.
+#: A tail of one token would run the library's decoding step, which overwrites states in place and whose kernels have no
+#: backward pass. A second token, whose logits are not read, prevents that.
 SHORTEST_TAIL = 2
 
 
 def fork_logits(model: CausalModel, prompts: Sequence[Prompt], trees: Sequence[NodeTree]) -> Tensor:
-    """``[B, R, V]``: the logits after each row of each prompt's own tree, two passes for each length of prompts.
+    """Return ``[B, R, V]``: the logits after each row of each prompt's own tree, in two passes per prompt length.
 
-    What stands behind the rows of a smaller tree is of no meaning.
+    Rows beyond those of a smaller tree have no meaning.
     """
     num_rows = max(tree.num_rows for tree in trees)
     by_length: dict[int, list[int]] = {}
@@ -331,7 +331,7 @@ def _logits_of_one_length(
 @lru_cache(maxsize=64)
 @torch.inference_mode(mode=False)
 def _kept(tree: NodeTree, num_leaves: int, length: int) -> tuple[Tensor, Tensor]:
-    """``[K, T]`` bool: the one place of each prefix whose logits are computed; ``[nodes]``: where each node's is."""
+    """Return ``[K, T]`` bool: one place of each prefix, for its logits; and ``[nodes]``: each node's number there."""
     kept = torch.zeros(num_leaves, length, dtype=torch.bool)
     leaf = torch.tensor(tree.first_leaves[1:], dtype=torch.long)
     places = (leaf, torch.tensor(tree.depths[1:] - 1))
@@ -344,9 +344,9 @@ def _kept(tree: NodeTree, num_leaves: int, length: int) -> tuple[Tensor, Tensor]
 def naive_logits(
     model: CausalModel, prompts: Sequence[Prompt], trees: Sequence[NodeTree]
 ) -> Tensor:
-    """``[B, R, V]``: the logits after each row of each prompt's own tree, one forward pass a prompt.
+    """Return ``[B, R, V]``: the logits after each row of each prompt's own tree, in one forward pass per prompt.
 
-    What stands behind the rows of a smaller tree is of no meaning.
+    Rows beyond those of a smaller tree have no meaning.
     """
     num_rows = max(tree.num_rows for tree in trees)
     found = [_logits_of_one(model, *each) for each in zip(prompts, trees, strict=True)]
@@ -354,7 +354,7 @@ def naive_logits(
 
 
 def leaf_tokens(prompt: Prompt, tree: NodeTree, length: int) -> list[list[int]]:
-    """The tokens of each leaf, with others behind them up to ``length``, which change no logit before."""
+    """Return the tokens of each leaf, padded to ``length`` with other tokens, which change no logit before them."""
     tokens, filler = tree.tokens(prompt.pointer_ids), prompt.pointer_ids[0]
     ways = [[tokens[row - 1] for row in tree.way(leaf)] for leaf in tree.leaves]
     return [[*way, *[filler] * (length - len(way))] for way in ways]
@@ -370,5 +370,5 @@ def _logits_of_one(model: CausalModel, prompt: Prompt, tree: NodeTree) -> Tensor
     return logits[list(tree.first_leaves), tree.depths.tolist()][None]
 
 
-#: How each backend scores the prefixes of trees, one tree behind each prompt.
+#: The function of each backend that scores the prefixes of trees, one tree behind each prompt.
 LOGITS = {"tree": tree_logits, "fork": fork_logits, "naive": naive_logits}

@@ -1,13 +1,13 @@
-"""Hold what is scored: the prompt of a record, and the causal language model that reads it, as it is while it scores.
+"""Define the prompt of a record, and prepare the causal language model that reads it for scoring.
 
-While scores are computed, and again while a checkpointed layer is run a second time by the backward pass, every module
-is in evaluation mode: with dropout the ratio of an update's first epoch would not be 1. The library checkpoints
-activations only in training mode, where it also turns dropout on and takes the cache away from the layers it
-checkpoints; layers for which checkpointing was switched on are checkpointed by us. Models of the library whose layers
-are not its checkpointing layers score the same, without the saving.
+While scores are computed, and again while the backward pass repeats a checkpointed layer, every module is in evaluation
+mode: with dropout the ratio of an update's first epoch would not be 1. The library checkpoints activations only in
+training mode, where it also turns dropout on and takes the cache away from the layers that it checkpoints. So
+:func:`evaluation_mode` itself checkpoints the layers for which checkpointing was switched on. Models of the library
+without its checkpointing layers score the same, but save no memory.
 
-For the pointer interface the output layer is computed at the pointers' columns alone: a vocabulary of 250,000 words
-would cost more memory in logits than the model in activations. In half precision these few columns are computed in
+For the pointer interface, the output layer is computed only at the pointers' columns: with a vocabulary of 250,000
+words, logits would cost more memory than the model's activations. In half precision these few columns are computed in
 float32, so that logits are not rounded to 8 bits. Output layers that are not plain linear layers (adapted, quantised),
 and small vocabularies in float32, keep the model's own arithmetic.
 """
@@ -28,13 +28,13 @@ from torch.utils.checkpoint import checkpoint
 from vcrt.errors import MalformedInputError
 from vcrt.printable import counted
 
-#: A causal language model of transformers, or a PEFT wrapper of one: neither library gives them one static type.
+#: A causal language model of transformers, or a PEFT wrapper of one; the two libraries have no common static type.
 CausalModel: TypeAlias = Any
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prompt:
-    """A rendered record: the tokens up to the answer, and what each slot is written as."""
+    """A rendered record: the tokens up to the answer, and the pointer token of each slot."""
 
     token_ids: tuple[int, ...]
     #: ``pointer_ids[slot]`` is the vocabulary id of that slot's pointer.
@@ -55,11 +55,11 @@ class Prompt:
 
     @property
     def num_operations(self) -> int:
-        """How many slots an order of this prompt has."""
+        """The number of slots in an order of this prompt."""
         return len(self.pointer_ids)
 
 
-#: What a model may be wrapped in: classes of PyTorch, and of DeepSpeed, whose own ``config`` is another.
+#: The classes that may wrap a model: those of PyTorch, and DeepSpeed's, which has another ``config``.
 _WRAPPERS = {
     "DistributedDataParallel",
     "DataParallel",
@@ -69,7 +69,7 @@ _WRAPPERS = {
 
 
 def unwrapped(model: CausalModel) -> CausalModel:
-    """The model that knows its configuration, device and dtype, inside the wrappers of a parallel run if there are."""
+    """Return the model, with its configuration, device and dtype, from inside any wrappers of a parallel run."""
     while _WRAPPERS.intersection(kind.__name__ for kind in type(model).__mro__):
         model = model.module
     return model
@@ -77,9 +77,9 @@ def unwrapped(model: CausalModel) -> CausalModel:
 
 @contextmanager
 def evaluation_mode(model: CausalModel) -> Iterator[None]:
-    """Every module of ``model`` in evaluation mode; restores each module's mode.
+    """Put every module of ``model`` into evaluation mode, and restore each module's mode at the end.
 
-    Layers with ``gradient_checkpointing`` switched on store their inputs alone; the backward pass may come after the
+    Layers with ``gradient_checkpointing`` switched on store only their inputs; the backward pass may come after the
     context has ended.
     """
     modules = _modules_of(model)
@@ -88,7 +88,7 @@ def evaluation_mode(model: CausalModel) -> Iterator[None]:
         if torch.is_grad_enabled():
             kind = _checkpointing_layer()
             for layer in modules:
-                # Asking the others for what they do not have would take them long.
+                # The class is checked first, because a look-up of an attribute that is missing is slow.
                 if isinstance(layer, kind) and layer.gradient_checkpointing:
                     stack.enter_context(_checkpointing(layer))
         yield
@@ -96,14 +96,14 @@ def evaluation_mode(model: CausalModel) -> Iterator[None]:
 
 @cache
 def _checkpointing_layer() -> Any:
-    # Its module takes seconds to import, and commands that train nothing import this one.
+    # Its module takes seconds to import, and commands that train nothing import the present module.
     from transformers.modeling_layers import GradientCheckpointingLayer
 
     return GradientCheckpointingLayer
 
 
 def _modules_of(module: Module) -> list[Module]:
-    # As ``modules()``, without the names that make it slow: every score of a small model pays for this.
+    # This is ``modules()`` without names, which are slow: every score of a small model pays for this.
     found = {id(module): module}
     waiting = [module]
     for parent in waiting:
@@ -129,7 +129,7 @@ def _evaluating(modules: list[Module]) -> Iterator[None]:
 @contextmanager
 def _checkpointing(layer: Module) -> Iterator[None]:
     forward, own = layer.forward, layer.__dict__.get("forward")
-    # Through the dictionary, as the class's method is only hidden, not replaced.
+    # The dictionary hides the class's method and does not replace it.
     layer.__dict__["forward"] = partial(_checkpointed, _modules_of(layer), forward)
     try:
         yield
@@ -143,31 +143,31 @@ def _checkpointed(
     modules: list[Module], forward: Callable[..., Any], *args: Any, **kwargs: Any
 ) -> Any:
     def run(*inputs: Any) -> Any:
-        # The backward pass runs this again, in whatever mode the model is by then.
+        # The backward pass runs this again, and by then the model may be in another mode.
         with _evaluating(modules):
             return forward(*inputs, **kwargs)
 
-    # Reentrant checkpoints would cut off the gradient of states that leave the layer through a cache. Nothing is drawn.
+    # Reentrant checkpoints would cut off the gradient of states that leave the layer through a cache. No draw occurs.
     return checkpoint(run, *args, use_reentrant=False, preserve_rng_state=False)
 
 
 HALF = frozenset({torch.bfloat16, torch.float16})
-#: From this many words on, logits of the whole vocabulary are worth avoiding.
+#: The least vocabulary for which it is worth avoiding logits of all words.
 WIDE_VOCABULARY = 4096
 
 
 @contextmanager
 def at_pointers(model: CausalModel, pointer_ids: Tensor) -> Iterator[Tensor]:
-    """Inside, ``model`` gives logits ``[..., K]`` of the ``K`` different tokens among ``pointer_ids [B, n]``.
+    """Make ``model`` give logits ``[..., K]`` of only the ``K`` different tokens among ``pointer_ids [B, n]``.
 
-    Yields where each pointer's logit lies, ``[B, n]``: ``pointer_ids`` themselves if nothing changed.
+    Yields the place of each pointer's logit, ``[B, n]``: ``pointer_ids`` themselves if nothing changed.
     """
     head = _plain_head(model)
     if head is None:
         yield pointer_ids
         return
     columns, places = torch.unique(pointer_ids.to(head.weight.device), return_inverse=True)
-    # Through the dictionary, as the class's method is only hidden, not replaced.
+    # The dictionary hides the class's method and does not replace it.
     head.__dict__["forward"] = partial(_narrow, head, columns)
     try:
         yield places
@@ -176,9 +176,9 @@ def at_pointers(model: CausalModel, pointer_ids: Tensor) -> Iterator[Tensor]:
 
 
 def _plain_head(model: CausalModel) -> Linear | None:
-    """The output layer if it is to be narrowed."""
+    """Return the output layer if it should be narrowed, else None."""
     head = getattr(unwrapped(model), "get_output_embeddings", lambda: None)()
-    # Another library's replacement of this layer or of its forward pass is left alone.
+    # If another library replaced this layer or its forward pass, that is left alone.
     if type(head) is not Linear or "forward" in head.__dict__:
         return None
     wide = head.out_features >= WIDE_VOCABULARY

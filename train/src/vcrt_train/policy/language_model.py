@@ -1,8 +1,8 @@
-"""Load a causal language model of transformers, with its tokenizer, from files that a lock has vouched for.
+"""Load a causal language model of transformers, with its tokenizer, from locked files.
 
-The library sees a folder of links to the locked files and nothing else, so it cannot read a pickle, remote code, an
-adapter or a template that nobody locked. Every weight must be in the files: the library would fill a missing one with
-random numbers. Multimodal checkpoints (Qwen3.5) give their text model. Not covered: quantised weights, devices.
+The library sees only a folder of links to the locked files, so it cannot read a pickle, remote code, an adapter or a
+template that is not locked. Every weight must be in the files, because the library would fill a missing one with random
+numbers. Multimodal checkpoints (Qwen3.5) give their text model. This module refuses quantised weights.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from vcrt_train.policy.kernels.grouped_attention import group_attention
 from vcrt_train.policy.locking import CONFIG
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-#: In this order: the first that the model's class has. Both read an additive mask (:mod:`vcrt_train.policy.scoring`).
+#: The first that the model's class has is used. Both read an additive mask (:mod:`vcrt_train.policy.backends`).
 ATTENTION = ("sdpa", "eager")
-#: In half precision on a processor, whose fused kernel takes longer backward than plain products.
+#: The order in half precision on a processor, where the backward pass of fused kernels is slower than plain products.
 HALF_ATTENTION = ("eager", "sdpa")
 
 
 def load_language_model(
     folder: Path, files: Iterable[str], *, dtype: Dtype
 ) -> tuple[CausalModel, PreTrainedTokenizerFast]:
-    """The model in evaluation mode and its tokenizer, from these files of ``folder`` alone.
+    """Return the model in evaluation mode and its tokenizer, from only these files of ``folder``.
 
     Raises :class:`BackboneError` if the library does not know the architecture, if a weight is missing, left over or of
     another shape, or if the weights are quantised.
@@ -63,7 +63,7 @@ def load_language_model(
             model = _load_model(staged, dtype)
         except BackboneError:
             raise
-        # Whatever is wrong with the files, the library's own errors are of no fixed class.
+        # For faulty files, the library raises errors of no fixed class.
         except Exception as error:
             if is_out_of_memory(error):
                 raise out_of_memory(error, where=str(folder)) from error
@@ -84,9 +84,9 @@ def _load_model(staged: Path, dtype: Dtype) -> CausalModel:
     config = AutoConfig.from_pretrained(staged, local_files_only=True, trust_remote_code=False)
     text = config.get_text_config()
     if text is not config and getattr(config, "tie_word_embeddings", False):
-        # A multimodal configuration may say outside only that the head is the embedding; the text model reads inside.
+        # A multimodal configuration may tie head and embedding only at its top; the text model reads its own part.
         text.tie_word_embeddings = True
-    # The library initialises from the global generator: leave that as it was.
+    # The library draws from the global generator: restore its state.
     with torch.random.fork_rng(devices=[]):
         model, report = _with_known_attention(staged, config, dtype)
     require_every_weight(model, report)
@@ -132,7 +132,7 @@ def _with_known_attention(
                 dtype=DTYPES[dtype],
                 attn_implementation=attention,
                 output_loading_info=True,
-                # The report then names every weight that does not fit, and it is refused above.
+                # The report then names every weight that does not fit, and require_every_weight refuses it.
                 ignore_mismatched_sizes=True,
             )
             model, report = loaded
@@ -167,7 +167,7 @@ def _require_plain_weights(folder: Path) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Run without the library's progress bars and reports: what matters in them becomes an error here."""
+    """Run without the library's progress bars and reports; vcrt raises errors for what matters in them."""
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]

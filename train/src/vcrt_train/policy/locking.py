@@ -1,8 +1,8 @@
-"""Lock a language model: the revision of a language model and the SHA-256 of each of its files that is ever read.
+"""Lock a language model: its revision, and the SHA-256 of each of its files that is ever read.
 
-Only what is locked is loaded (:mod:`vcrt_train.policy.language_model`), so a file that is added later has no effect.
-Weights are safetensors; pickled weights are never read. Locking a hub name may download it; everything else reads the
-local hub cache alone. Not covered: the embedded backbone's lock (:mod:`vcrt_train.policy.backbone`).
+Only locked files are loaded (:mod:`vcrt_train.policy.language_model`), so a file that is added later has no effect.
+Weights are safetensors; pickled weights are never read. Locking a hub name may download the model; everything else
+reads only the local hub cache. Embedded backbones have other locks (:mod:`vcrt_train.policy.backbone`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vcrt_train.policy.reference import CATALOGUE, BackboneReference, fetch_reme
 
 FORMAT = "vcrt-backbone-lock/1"
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
-#: Every file from which the library may build a tokenizer, and its chat template.
+#: The files from which the library may build a tokenizer and its chat template.
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -36,17 +36,17 @@ TOKENIZER_FILES = (
 )
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _FROM_THE_HUB = (CONFIG, "*.safetensors", INDEX, *TOKENIZER_FILES, PROVENANCE_FILE)
-#: The largest index that is read, in bytes: one line for each tensor.
+#: The largest index that is read, in bytes; it has one line for each tensor.
 _MAX_INDEX = 64 * 2**20
 _CHANGED = "restore the file, or remove the lock, lock the backbone anew and make a new plan"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lock:
-    """What a lock file says, agreeing with itself."""
+    """The contents of a lock file."""
 
     name: str
-    #: The hub's commit, or what the user said about a folder; None if nothing is known.
+    #: The hub's commit, or the user's note on a folder; None if nothing is known.
     revision: str | None
     #: SHA-256 by file name, relative to the model's folder.
     files: Mapping[str, str]
@@ -57,7 +57,7 @@ class Lock:
         return json_digest(dict(self.files))
 
     def to_json(self) -> dict[str, Json]:
-        """The form in which a lock is written."""
+        """Return the form in which a lock is written."""
         return {
             "format": FORMAT,
             "name": self.name,
@@ -68,11 +68,11 @@ class Lock:
 
 
 def make_lock(reference: BackboneReference, *, revision: str | None = None) -> Lock:
-    """Lock a folder's files or a hub model's, and write the lock file; the hub's files are downloaded if missing.
+    """Lock a folder's files or a hub model's, and write the lock file; missing files of the hub are downloaded.
 
-    ``revision`` is a branch, tag or commit of the hub, or a note on where a folder is from. Raises
-    :class:`BackboneError` if there is no safetensors model, if the hub cannot be reached, if another lock is there, or
-    if the model's provenance is gone or was altered.
+    ``revision`` is a branch, tag or commit of the hub, or a note on a folder's origin. Raises :class:`BackboneError` if
+    there is no safetensors model, if the hub cannot be reached, if another lock exists, or if the model's provenance is
+    missing or altered.
     """
     if reference.lock is None:
         raise AssertionError("the embedded backbone has a lock of its own")
@@ -114,9 +114,9 @@ def _write(lock: Lock, path: Path) -> None:
 
 
 def model_files(folder: Path) -> tuple[str, ...]:
-    """The names of the files of a model's folder that are loaded, and of its provenance if it has one, sorted.
+    """Return the names of the files of a model's folder that are loaded, and of its provenance if it has one, sorted.
 
-    Raises :class:`BackboneError` if it has no configuration, no safetensors weights or no tokenizer.
+    Raises :class:`BackboneError` if the folder has no configuration, no safetensors weights or no tokenizer.
     """
     if not (folder / CONFIG).is_file():
         raise BackboneError(
@@ -174,7 +174,7 @@ def _weight_files(folder: Path) -> tuple[str, ...]:
 
 
 def read_lock(path: Path) -> Lock:
-    """Read a lock; raises :class:`BackboneError` if it is missing, malformed or does not agree with itself."""
+    """Read a lock; raises :class:`BackboneError` if it is missing, malformed or contradicts itself."""
     try:
         value = strict_json(read_limited(path))
         if value["format"] != FORMAT:
@@ -207,10 +207,10 @@ def read_lock(path: Path) -> Lock:
 
 
 def verified(reference: BackboneReference) -> tuple[Lock, Path]:
-    """The lock of a language model and the folder of its files, after every file was hashed.
+    """Hash every file of a language model, and return its lock and the folder of its files.
 
-    Raises :class:`BackboneError` that names the first file which is not as locked; for a hub name, also if the locked
-    revision is not in the local cache.
+    Raises :class:`BackboneError`, which names the first file that differs from the lock; for a hub name, also if the
+    locked revision is not in the local cache.
     """
     if reference.lock is None:
         raise AssertionError("the embedded backbone has a lock of its own")
@@ -244,7 +244,7 @@ def verified(reference: BackboneReference) -> tuple[Lock, Path]:
 
 
 def require_locked_files(folder: Path, files: Mapping[str, str], remedy: str) -> None:
-    """Raise :class:`BackboneError` naming the first of ``files`` (SHA-256 by name) that is not as locked."""
+    """Raise :class:`BackboneError`, which names the first of ``files`` (SHA-256 by name) that is not as locked."""
     for name, digest in sorted(files.items()):
         path = folder / name
         found = f"SHA-256 {file_digest(path)}" if path.is_file() else "no such file"
@@ -259,9 +259,9 @@ def require_locked_files(folder: Path, files: Mapping[str, str], remedy: str) ->
 
 
 def hub_folder(name: str, revision: str | None, *, download: bool) -> Path:
-    """The folder of a hub model's revision in the local cache; its own name is the commit.
+    """Return the folder of a hub model's revision in the local cache; the folder's own name is the commit.
 
-    With ``download``, files that are missing are fetched first. Raises :class:`BackboneError` if that cannot be done.
+    With ``download``, missing files are fetched first. Raises :class:`BackboneError` if the revision cannot be read.
     """
     from huggingface_hub import constants, snapshot_download
 
@@ -274,7 +274,7 @@ def hub_folder(name: str, revision: str | None, *, download: bool) -> Path:
                 allow_patterns=list(_FROM_THE_HUB),
             )
         )
-    # The library raises errors of a dozen families here, those of its network client among them.
+    # The library raises errors of many classes here, including those of its network client.
     except Exception as error:
         offline = constants.HF_HUB_OFFLINE
         reason = "offline (HF_HUB_OFFLINE is set)" if offline else "not in the local cache"
