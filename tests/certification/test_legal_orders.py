@@ -11,7 +11,7 @@ from itertools import permutations
 
 import pytest
 
-from cells import ENVIRONMENT, VERSIONS, Cells, episode, legal_by_hand
+from cells import ENVIRONMENT, VERSIONS, Cells, contexts_of, drawn, episode, legal_by_hand, legal_of
 from explorer_support import without_processes
 from vcrt.calls.schedules import checked_schedule
 from vcrt.certificates.episodes import (
@@ -47,8 +47,7 @@ SEEDS = range(40)
 @cache
 def accepted(steps):
     """Random episodes whose own order is accepted, and the orders that brute force calls legal."""
-    made = [ENVIRONMENT.sample("cells", seed, steps) for seed in SEEDS]
-    return [(one, legal) for one in made if (legal := legal_by_hand(one))]
+    return [(drawn(seed, steps), legal) for seed in SEEDS if (legal := legal_of(seed, steps))]
 
 
 def replays_of(made):
@@ -89,7 +88,7 @@ def test_what_follows_from_contexts(sampled):
     preset = replace(PRESETS["posets6"], sampled=sampled)
     observed = 0
     for made, legal in accepted(6):
-        (evidence,) = replay_lattices(ENVIRONMENT, [made], sampled=sampled)
+        evidence = contexts_of(made.provenance.seed, 6, sampled)
         if not sampled:
             assert Lattice.of(evidence.tree).num_legal() == len(legal)
         outcome = certify_episode(evidence, VERSIONS, preset)

@@ -7,7 +7,17 @@ from itertools import permutations
 
 import pytest
 
-from cells import ENVIRONMENT, VERSIONS, Cells, certified, episode, legal_by_hand
+from cells import (
+    ENVIRONMENT,
+    VERSIONS,
+    Cells,
+    certified,
+    contexts_of,
+    drawn,
+    episode,
+    legal_by_hand,
+    legal_of,
+)
 from vcrt.calls.data_flow import DataFlow, data_flow
 from vcrt.calls.schedules import checked_schedule, path_of_swaps, schedule_of
 from vcrt.certificates.certificates import UncertifiedError
@@ -41,16 +51,19 @@ def test_reads_run_at_once_and_the_write_after_them():
 def test_every_order_that_a_schedule_allows_is_legal_also_where_nothing_is_certified(steps):
     found = {"scheduled": 0, "uncertified": 0, "parallel": 0}
     for seed in range(80 if steps < 6 else 40):
-        made = ENVIRONMENT.sample("cells", seed, steps)
-        tree = tree_of(made)
-        legal = legal_by_hand(made)
+        replays, legal = contexts_of(seed, steps), legal_of(seed, steps)
+        tree = replays.tree
         if not legal:
             with pytest.raises(UncertifiedError, match="reference order itself is refused"):
                 schedule_of(tree)
             continue
         schedule = schedule_of(tree)
         assert set(linear_extensions(steps, schedule.order.pairs)) <= set(legal), seed
-        outcome = certified(made, replay=replay_lattices) if steps > 5 else certified(made)
+        outcome = (
+            certify_episode(replays, VERSIONS, ANY_PRESET)
+            if steps > 5
+            else certified(drawn(seed, steps))
+        )
         found["scheduled"] += 1
         found["parallel"] += len(schedule.waves) < steps
         if isinstance(outcome, CertifiedEpisode):
@@ -62,12 +75,11 @@ def test_every_order_that_a_schedule_allows_is_legal_also_where_nothing_is_certi
 
 def test_schedules_of_sampled_contexts_hold_too():
     for seed in range(40):
-        made = ENVIRONMENT.sample("cells", seed, 6)
-        tree = tree_of(made, sampled=True)
-        outcome = certify_episode(replay_lattices(ENVIRONMENT, [made])[0], VERSIONS, ANY_PRESET)
+        tree = contexts_of(seed, 6, sampled=True).tree
+        outcome = certify_episode(contexts_of(seed, 6), VERSIONS, ANY_PRESET)
         if isinstance(outcome, CertifiedEpisode):
             schedule = schedule_of(tree)
-            assert set(linear_extensions(6, schedule.order.pairs)) <= set(legal_by_hand(made))
+            assert set(linear_extensions(6, schedule.order.pairs)) <= set(legal_of(seed, 6))
 
 
 def test_a_pair_that_another_rules_out_does_not_wait():

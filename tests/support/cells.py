@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 from vcrt.certificates.episodes import ANY_PRESET, certify_episode
 from vcrt.environments.contract import (
@@ -16,6 +17,7 @@ from vcrt.environments.contract import (
     Versions,
 )
 from vcrt.randomness import generator
+from vcrt.replay.lattice_replay import replay_lattices
 from vcrt.replay.replay import replay_exhaustively
 
 VERSIONS = Versions(environment="cells", adapter="1", canonicalizer="1", verifier="cells 1")
@@ -107,6 +109,25 @@ def legal_by_hand(made):
 
     go_on((), ENVIRONMENT.initial_state(made))
     return legal
+
+
+@cache
+def drawn(seed, steps):
+    """A random episode, the same object to all who ask for it."""
+    return ENVIRONMENT.sample("cells", seed, steps)
+
+
+@cache
+def contexts_of(seed, steps, sampled=False):
+    """The replays of its contexts, made once for all tests of a process."""
+    (replays,) = replay_lattices(ENVIRONMENT, [drawn(seed, steps)], sampled=sampled)
+    return replays
+
+
+@cache
+def legal_of(seed, steps):
+    """What :func:`legal_by_hand` finds of it."""
+    return legal_by_hand(drawn(seed, steps))
 
 
 def certified(made, *, replay=replay_exhaustively, preset=ANY_PRESET):
