@@ -127,7 +127,7 @@ def make_environment(
 
 
 def _mended(error: BaseException, file: str) -> str:
-    """How to mend what a file's class raised while it was loaded or made."""
+    """Return how to mend an error of a file's class while it was loaded or made."""
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)

@@ -138,13 +138,13 @@ class Manifest(ClosedModel):
     format: str
     seed: int
     record_form: RecordForm = PLAIN_FORM
-    """How the records state the relations; left out of the file where they state all of them."""
+    """The form in which records state the relations; left out of the file if they state all of them."""
     num_operations: int | None
-    """None where each episode has its own; the schemas' counts then say how many episodes have how many."""
+    """None if it varies; then the schemas' counts give the number of episodes of each length."""
     orbit_size: int | None
-    """None where episodes have several anti-diamonds, or any number of them."""
+    """None if episodes have several anti-diamonds, or any number of them."""
     sampled: bool = False
-    """Whether contexts were sampled where all of them could be replayed; left out of the file where they were not."""
+    """Whether contexts were sampled although all could be replayed; left out of the file if not."""
     series: Annotated[list[dict[str, Any]], FailFast()]
     counts: dict[str, dict[str, SchemaCounts]]
     conformance: dict[str, dict[str, CheckCounts]]

@@ -134,7 +134,7 @@ class LiftedTheory:
 
 @dataclass(slots=True)
 class _Seen:
-    """What was lifted so far: theories by content, with their places, and seeds by schema, with their contents."""
+    """The theories lifted so far by content, with their places, and the seeds by schema, with their contents."""
 
     theories: dict[str, str] = field(default_factory=dict)
     seeds: dict[tuple[str, int], str] = field(default_factory=dict)

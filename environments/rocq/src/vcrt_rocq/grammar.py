@@ -375,7 +375,7 @@ def _require_words(text: str, where: str) -> None:
 
 
 def _behind(beginning: re.Pattern[str], text: str) -> str:
-    """The text behind a beginning that it may have."""
+    """Return the text without this beginning, if it has one."""
     match = beginning.match(text)
     return text if match is None else text[match.end() :]
 
@@ -385,7 +385,7 @@ def _without_strings(text: str) -> str:
 
 
 def _ends_sentence(text: str, place: int) -> bool:
-    """Whether the full stop here is followed by a blank or nothing, and is none of two."""
+    """Return whether this full stop is followed by a blank or nothing, and is not one of two."""
     after = text[place + 1 : place + 2]
     if after and not after.isspace():
         return False

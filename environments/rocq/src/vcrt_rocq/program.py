@@ -37,9 +37,9 @@ class Proof:
     closing: tuple[str, ...]
     steps: tuple[tuple[str, ...], ...]
     goals_named: bool
-    """Whether every step says by name which goal it is for, so that the order of goals means nothing."""
+    """Whether every step names its goal, so that the order of goals does not matter."""
     hypotheses_named: bool
-    """Whether no step depends on the order in which hypotheses stand."""
+    """Whether no step depends on the order of hypotheses."""
 
     @property
     def start(self) -> tuple[str, ...]:

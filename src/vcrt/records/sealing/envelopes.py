@@ -1,12 +1,12 @@
 """Write, read, sign and check the DSSE envelope of a seal, by the library ``securesystemslib``.
 
-An envelope has exactly one spelling here, so a file that says the same in other bytes is refused. A DSSE envelope must
-have a signature by its specification; one without any is how vcrt seals a dataset that nobody has signed yet.
+An envelope has exactly one spelling here; a file with the same content in other bytes is refused. By its specification,
+a DSSE envelope must have a signature; vcrt seals an unsigned dataset by an envelope without one.
 
-Signatures are those of Ed25519. They need ``pip install 'vcrt[sign]'``. A key's name in an envelope is ``ed25519:`` and
-the public key itself in hexadecimal, so that every signature can be checked, by whomever it is. Whose key it is, no
-file can say: that is what ``--public-key`` is for. Keys are PEM files, as `openssl genpkey -algorithm ed25519` and
-`openssl pkey -pubout` write them.
+Signatures are of Ed25519. They need ``pip install 'vcrt[sign]'``. A key's name in an envelope is ``ed25519:`` and the
+public key itself in hexadecimal, so that every signature can be checked, by whoever signed. No file can say whose key
+it is: ``--public-key`` does. Keys are PEM files, as `openssl genpkey -algorithm ed25519` and `openssl pkey -pubout`
+write them.
 
 Source: https://github.com/secure-systems-lab/dsse, version 1.0.
 """
@@ -31,7 +31,7 @@ PAYLOAD_TYPE = "application/vnd.in-toto+json"
 _KEYID = re.compile(r"ed25519:([0-9a-f]{64})")
 #: The largest key file that is read, in bytes.
 MAX_KEY_BYTES = 65536
-#: How to make the PEM file of each kind of key.
+#: The commands that make the PEM file of each kind of key.
 _MADE_BY = {
     "private": "openssl genpkey -algorithm ed25519 -out key.pem",
     "public": "openssl pkey -in key.pem -pubout -out key.pub",
@@ -50,17 +50,17 @@ class _Form(Strict):
 
 
 def envelope_of(payload: bytes) -> Envelope:
-    """An envelope that nobody has signed."""
+    """Return an unsigned envelope."""
     return Envelope(payload, PAYLOAD_TYPE, {})
 
 
 def envelope_bytes(envelope: Envelope) -> bytes:
-    """The one spelling of an envelope: indented JSON with sorted fields."""
+    """Return the one spelling of an envelope: indented JSON with sorted fields."""
     return (json.dumps(envelope.to_dict(), indent=2, sort_keys=True) + "\n").encode()
 
 
 def envelope_from_bytes(data: bytes) -> Envelope:
-    """Read an envelope; raises ``ValueError`` for one that :func:`envelope_bytes` does not write so."""
+    """Read an envelope; raise ``ValueError`` for bytes that :func:`envelope_bytes` does not write."""
     value = strict_json(data)
     try:
         _Form.model_validate(value)
@@ -77,7 +77,7 @@ def envelope_from_bytes(data: bytes) -> Envelope:
 
 
 def can_check_signatures() -> bool:
-    """Whether the library is there that computes signatures."""
+    """Return whether the library that computes signatures is installed."""
     try:
         _require_cryptography()
     except UnavailableError:
@@ -86,9 +86,9 @@ def can_check_signatures() -> bool:
 
 
 def signed(envelope: Envelope, key: Path) -> Envelope:
-    """The envelope with a signature by the private key of a PEM file, in place of an earlier one by this key.
+    """Return the envelope with a signature by the private key of a PEM file; replace an earlier one by this key.
 
-    Raises :class:`SignatureError` if the file holds no such key.
+    Raise :class:`SignatureError` if the file holds no such key.
     """
     private, public = _read_key(key, "private")
     again = Envelope(envelope.payload, envelope.payload_type, dict(envelope.signatures))
@@ -123,9 +123,9 @@ def require_signatures_hold(envelope: Envelope, where: str) -> None:
 
 
 def require_signed_by(envelope: Envelope, public_key: Path, where: str) -> str:
-    """The name of a key, if the envelope is signed by it; raises :class:`SignatureError` otherwise.
+    """Return the name of a key if it signed the envelope; raise :class:`SignatureError` otherwise.
 
-    All signatures are checked, those by other keys too.
+    Check all signatures, those by other keys too.
     """
     keyid = _read_key(public_key, "public")[1].keyid
     if not envelope.signatures:
@@ -149,7 +149,7 @@ def require_signed_by(envelope: Envelope, public_key: Path, where: str) -> str:
 
 
 def _require_cryptography() -> None:
-    # Without it, the library checks Ed25519 by a slow reference implementation, which takes more than one spelling.
+    # Without it, the library checks Ed25519 by a slow reference implementation, which accepts several spellings.
     try:
         from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: F401
     except ImportError as error:
@@ -161,7 +161,7 @@ def _require_cryptography() -> None:
 
 
 def _read_key(path: Path, kind: Literal["private", "public"]) -> tuple[Any, SSlibKey]:
-    """The key in a PEM file, and its public half under its name; raises :class:`SignatureError`."""
+    """Return the key in a PEM file, and its public half under its name; raise :class:`SignatureError` without one."""
     _require_cryptography()
     from cryptography.exceptions import InternalError, UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization

@@ -1,9 +1,9 @@
-"""Find whether a dataset is what was sealed, and if not, which file, and which row of it, is altered.
+"""Check whether a dataset is as it was sealed, and if not, find the altered file, and the altered row in it.
 
-Nothing is replayed and no signature is checked here. The seal holds the manifest in full and digests of every file, the
-manifest holds a hash of itself, and the leaves have a digest and Merkle roots in the seal: what disagrees with the
-others is what was altered. Somebody who alters all of them alike leaves no trace but another root hash: against that
-there are signatures (:mod:`vcrt.records.sealing.envelopes`) and the replay (:mod:`vcrt.datasets.agreement`).
+This replays nothing and checks no signature. The seal holds the manifest in full and digests of every file, the
+manifest holds a hash of itself, and the leaves have a digest and Merkle roots in the seal: whatever disagrees with the
+others was altered. Consistent changes to all of them leave no trace but another root hash; signatures
+(:mod:`vcrt.records.sealing.envelopes`) and the replay (:mod:`vcrt.datasets.agreement`) protect against them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from vcrt.records.sealing.statement import (
     statement_of,
 )
 
-#: How many altered places an error names.
+#: The most altered places that an error names.
 NAMED = 12
 _WHAT = {
     MANIFEST: "the manifest was altered",
@@ -68,10 +68,10 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sealed:
-    """What could be read and trusted of a dataset's own files, and the damage that was found.
+    """The readable and trusted parts of a dataset's own files, and the damage that was found.
 
-    ``manifest`` is the one that the seal holds, or that of its own file if the seal is damaged. ``leaves`` are those of
-    their file; None if they are not those that were sealed.
+    ``manifest`` is the one in the seal, or the one in its own file if the seal is damaged. ``leaves`` are those of
+    their file; None if they are not the sealed ones.
     """
 
     manifest: Manifest | None
@@ -81,9 +81,9 @@ class Sealed:
 
 
 def examine_integrity(path: Path) -> Sealed:
-    """Compare all there is in a dataset's folder.
+    """Compare everything in a dataset's folder.
 
-    Raises :class:`DatasetError` if there is no dataset, or one of another format.
+    Raise :class:`DatasetError` if there is no dataset, or one of another format.
     """
     if not (path / MANIFEST).is_file() and not (path / SEAL).is_file():
         raise not_a_dataset(path)
@@ -110,10 +110,10 @@ def examine_integrity(path: Path) -> Sealed:
 
 
 def require_integrity(path: Path) -> tuple[Envelope, tuple[Leaf, ...]]:
-    """The seal's envelope and the leaves; raises :class:`AlteredError` naming what was altered, if anything was."""
+    """Return the seal's envelope and the leaves; raise :class:`AlteredError` naming the altered parts, if any."""
     found = examine_integrity(path)
     if not found.damage:
-        # A file that is missing, or could not be read, is damage.
+        # A missing or unreadable file is damage.
         assert found.envelope is not None
         assert found.leaves is not None
         return found.envelope, found.leaves
@@ -138,14 +138,14 @@ def _remedy(first: Damage) -> str:
 
 
 def read_sealed(path: Path) -> Sealed:
-    """Read the dataset's own files and compare them with one another; what is missing is left to others to name.
+    """Read the dataset's own files and compare them with one another; do not report missing files.
 
-    Raises :class:`DatasetError` for a manifest of another format that no seal contradicts.
+    Raise :class:`DatasetError` for a manifest of another format that no seal contradicts.
     """
     damage: list[Damage] = []
 
     def read(name: str, parse: Callable[[bytes], _T]) -> _T | None:
-        """What a file holds; None if it is not there, or damaged."""
+        """Return a file's content; None if it is missing or damaged."""
         file = path / name
         if not file.is_file() or file.is_symlink():
             return None
@@ -173,7 +173,7 @@ def read_sealed(path: Path) -> Sealed:
 
 
 def open_seal(data: bytes, where: Path) -> tuple[Envelope, Statement]:
-    """The envelope of a seal and the statement in it; raises as the readers of both do."""
+    """Return the envelope of a seal and its statement; raise as the readers of both do."""
     envelope = envelope_from_bytes(data)
     return envelope, statement_from_bytes(envelope.payload, where)
 
@@ -199,7 +199,7 @@ def _require_full_agreement(manifest: Manifest | None, data: bytes) -> None:
 
 
 def _contradiction(statement: Statement, leaves: Sequence[Leaf]) -> list[Damage]:
-    """What the leaves show to be altered: they, if both digest and trees are those of others, or else the seal."""
+    """Return what the leaves show to be altered: the leaves, if digest and trees both differ, or else the seal."""
     right = statement_of(statement.manifest, leaves)
     same = (right.leaves_sha256 == statement.leaves_sha256, right.trees == statement.trees)
     if all(same):
@@ -212,7 +212,7 @@ def _contradiction(statement: Statement, leaves: Sequence[Leaf]) -> list[Damage]
 
 
 def _files_of(manifest: Manifest) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """The files that a manifest's environments have: each one's environment and columns."""
+    """Return the files of a manifest's environments, with the environment and columns of each."""
     return {
         part(name): (name, columns)
         for name in sorted(manifest.counts)
@@ -221,7 +221,7 @@ def _files_of(manifest: Manifest) -> dict[str, tuple[str, tuple[str, ...]]]:
 
 
 def _underived(path: Path, leaves: Sequence[Leaf], manifest: Manifest) -> Iterator[Damage]:
-    """Where every file is the one that was frozen: whether manifest and leaves follow from the rows in them."""
+    """Yield the differences between the leaves and those derived from the unaltered files' rows."""
     try:
         derived = derived_leaves(path, manifest)
     except DatasetError as error:
@@ -241,14 +241,14 @@ def _underived(path: Path, leaves: Sequence[Leaf], manifest: Manifest) -> Iterat
 def damaged_rows(
     path: Path, name: str, columns: tuple[str, ...], leaves: Sequence[Leaf]
 ) -> list[Damage]:
-    """What differs between the rows of file ``name`` at ``path`` and the sealed ``leaves`` of its environment.
+    """Return the differences between the rows of file ``name`` at ``path`` and its environment's sealed ``leaves``.
 
-    The file is known to be wrong, and is read as far as it can be. Rows are told apart by their digests: one that was
-    not sealed, or stands there twice, is named by its place, one that is missing by its episode.
+    The file is known to be wrong, and is read as far as possible. Digests identify rows: the place names a row that was
+    not sealed or is repeated, the episode a missing one.
     """
     is_audit = columns[0] == "episode_id"
     sealed = {leaf.audit if is_audit else leaf.policy: leaf.episode for leaf in leaves}
-    # By place; the rows of a policy file stand in another order.
+    # By place; the rows of a policy file have another order.
     in_place = list(sealed) if is_audit else []
     missing = dict(sealed)
     found: list[Damage] = []
@@ -294,7 +294,7 @@ def damaged_rows(
 
 
 def _label(line: bytes, columns: tuple[str, ...]) -> str:
-    """What a line calls itself."""
+    """Return a line's own name."""
     try:
         name = row_of(line, columns)[columns[0]][:200]
     except ValueError:

@@ -3,10 +3,10 @@
     leaves.jsonl   one line for each certificate (see :mod:`vcrt.records.sealing.statement`)
     seal.json      the in-toto Statement in a DSSE envelope, signed or not
 
-Every new dataset has a seal without a signature. Signing adds a signature and leaves the statement as it is.
+Every new dataset has an unsigned seal. Signing adds a signature and leaves the statement unchanged.
 
 A proof is one JSON document: the certificate's leaf, its place, the hashes on the way up its Merkle tree, and the
-dataset's seal as it stands. Whether the certificate is true is another question: its replays answer that.
+dataset's seal. Only the certificate's replays show whether it is true.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def write_seal(directory: Path, manifest: Manifest, leaves: Sequence[Leaf]) -> N
 def seal_dataset(path: Path, key: Path | None = None) -> Envelope:
     """Make a dataset's seal if it has none, and sign it if a private key is given.
 
-    Raises :class:`vcrt.errors.AlteredError` for a dataset that is not what its seal says, :class:`DatasetError` for one
-    that is not what its manifest says, and :class:`vcrt.errors.SignatureError` for a key that cannot be used.
+    Raise :class:`vcrt.errors.AlteredError` for a dataset that differs from its seal, :class:`DatasetError` for one that
+    differs from its manifest, and :class:`vcrt.errors.SignatureError` for a key that cannot be used.
     """
     if not (path / SEAL).exists() and not (path / LEAVES).exists():
         manifest = open_dataset(path).manifest
@@ -78,9 +78,9 @@ def seal_dataset(path: Path, key: Path | None = None) -> Envelope:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signers:
-    """Whose signatures a seal has, by the names of their keys, and whether they were checked.
+    """The names of the keys whose signatures a seal has, and whether the signatures were checked.
 
-    ``demanded`` is the key that had to be among them, if one was asked for.
+    ``demanded`` is the key that had to be among them, if one was required.
     """
 
     keyids: tuple[str, ...]
@@ -90,18 +90,18 @@ class Signers:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerifiedSeal:
-    """What a dataset's seal covers, all of which was found as it was frozen."""
+    """The unaltered content that a dataset's seal covers."""
 
     leaves: Sequence[Leaf]
     signers: Signers
 
 
 def verify_seal(dataset: Path, *, public_key: Path | None = None) -> VerifiedSeal:
-    """Check files, manifest, leaves, seal and signatures of a dataset; replays nothing.
+    """Check files, manifest, leaves, seal and signatures of a dataset; replay nothing.
 
-    Raises :class:`vcrt.errors.AlteredError` naming what was altered, and :class:`vcrt.errors.SignatureError` for a
-    signature that does not hold, or if none is by ``public_key``; and :class:`vcrt.errors.UnavailableError`
-    if one is demanded and the library for signatures is missing.
+    Raise :class:`vcrt.errors.AlteredError` naming what was altered, :class:`vcrt.errors.SignatureError` for a signature
+    that does not hold, or if none is by ``public_key``, and :class:`vcrt.errors.UnavailableError` if a key is given and
+    the library for signatures is missing.
     """
     envelope, leaves = require_integrity(dataset)
     signers = check_signatures(envelope, public_key, str(dataset / SEAL))
@@ -109,7 +109,7 @@ def verify_seal(dataset: Path, *, public_key: Path | None = None) -> VerifiedSea
 
 
 def check_signatures(envelope: Envelope, public_key: Path | None, where: str) -> Signers:
-    """Check every signature, if the library is there, which it must be where a ``public_key`` is demanded."""
+    """Check every signature if the library is installed, which it must be if a ``public_key`` is given."""
     keyids = tuple(envelope.signatures)
     if public_key is not None:
         demanded = require_signed_by(envelope, public_key, where)
@@ -140,9 +140,9 @@ class Included:
 
 
 def make_proof(dataset: Path, episode: str) -> str:
-    """The proof document for an episode of a dataset.
+    """Return the proof document for an episode of a dataset.
 
-    Raises :class:`AlteredError` for a dataset that is not what was sealed, and :class:`DatasetError` if it has no such
+    Raise :class:`AlteredError` for a dataset that differs from its seal, and :class:`DatasetError` if it has no such
     episode.
     """
     envelope, every = require_integrity(dataset)
@@ -166,9 +166,9 @@ def make_proof(dataset: Path, episode: str) -> str:
 
 
 def check_proof(proof: Path, certificate_digest: str) -> Included:
-    """Check that a proof leads from a certificate's digest to the Merkle root in its seal; signatures are not checked.
+    """Check that a proof leads from a certificate's digest to the Merkle root in its seal; check no signatures.
 
-    Raises :class:`DatasetError` for a document that is no proof and :class:`AlteredError` for one that does not hold.
+    Raise :class:`DatasetError` for a document that is no proof and :class:`AlteredError` for one that does not hold.
     """
     if not proof.is_file():
         raise DatasetError("no proof there", where=str(proof), remedy="make one with `vcrt prove`")

@@ -1,21 +1,20 @@
-"""Say what a seal says of a frozen dataset: its leaves, their Merkle trees, and the in-toto Statement over all of it.
+"""Make the statement of a seal about a frozen dataset: its leaves, their Merkle trees, and the in-toto Statement.
 
-A leaf is a line of JSON that binds all of one certificate, without the line feed:
+A leaf is a line of JSON that binds all parts of one certificate, without the line feed:
 
     {"audit": SHA-256 of the audit row, "certificate": that of the certificate's document, "environment": NAME,
      "episode": NAME, "policy": SHA-256 of the policy row}
 
 The lines of ``leaves.jsonl`` stand by environment, then in the order of the audit file. Each environment has a Merkle
 tree over them, as RFC 6962 and RFC 9162 define it: leaves and inner nodes are hashed under different prefixes, so that
-no inner node can be passed off as a leaf. The statement has the dataset's files by digest, its manifest in full, and
-its trees.
+no inner node can pass for a leaf. The statement has the dataset's files by digest, its manifest in full, and its trees.
 
-All of it follows from the manifest and the rows. It is kept so that what was altered can be named, and so that a
-certificate's proof can be made without opening the rows. The root hash knows nothing of it: sealing a dataset changes
-no root hash.
+All of this follows from the manifest and the rows. It is kept so that altered parts can be named, and so that a
+certificate's proof can be made without opening the rows. The root hash excludes it: sealing a dataset changes no root
+hash.
 
-Sources: RFC 9162, section 2.1; in-toto Attestation Framework, Statement v1. Not covered: the envelope
-(see :mod:`vcrt.records.sealing.envelopes`).
+Sources: RFC 9162, section 2.1; in-toto Attestation Framework, Statement v1. :mod:`vcrt.records.sealing.envelopes` has
+the envelope.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from vcrt.records.manifest import (
 )
 from vcrt.records.rows import read_digested
 
-#: The columns of an audit row that a certificate's document takes over as they stand.
+#: The columns of an audit row that a certificate's document copies unchanged.
 _DOCUMENT_COLUMNS = (
     "certificates",
     "cross_checks",
@@ -59,13 +58,13 @@ _DOCUMENT_COLUMNS = (
 )
 #: The most bytes of a line that are read at once.
 _MAX_LINE = 2**16
-#: What is put before a leaf and before two digests when they are hashed.
+#: The prefixes of a leaf and of two digests when they are hashed.
 _LEAF, _NODE = b"\x00", b"\x01"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Leaf:
-    """What a dataset commits to for one certified episode; the fields but the names are SHA-256 in hexadecimal."""
+    """A dataset's commitment to one certified episode; the fields except the names are SHA-256 in hexadecimal."""
 
     audit: str
     certificate: str
@@ -74,14 +73,14 @@ class Leaf:
     policy: str
 
     def data(self) -> bytes:
-        """The leaf's bytes, canonical JSON."""
+        """Return the leaf's bytes, canonical JSON."""
         return canonical_json(asdict(self))
 
 
 def leaf_of(
     environment: str, audit_row: Mapping[str, str], preset: Preset, *, policy: str, audit: str
 ) -> Leaf:
-    """The leaf of an audit row; ``policy`` and ``audit`` are the digests of its policy row and of the row itself."""
+    """Return the leaf of an audit row; ``policy`` and ``audit`` are the digests of its policy row and of itself."""
     return Leaf(
         audit=audit,
         certificate=certificate_digest(audit_row, preset),
@@ -92,7 +91,7 @@ def leaf_of(
 
 
 def certificate_digest(audit_row: Mapping[str, str], preset: Preset) -> str:
-    """The ``sha256`` of the certificate's document, by its row's columns, which hold canonical JSON already."""
+    """Return the ``sha256`` of the certificate's document from its row's columns, which hold canonical JSON."""
     fields = {name: audit_row[name] for name in _DOCUMENT_COLUMNS}
     slots = audit_row["slot_of_operation"]
     fields["format"] = canonical_json(format_of(slots.count(",") + 1)).decode()
@@ -105,14 +104,14 @@ def certificate_digest(audit_row: Mapping[str, str], preset: Preset) -> str:
 
 
 def leaves_bytes(leaves: Iterable[Leaf]) -> bytes:
-    """The file of all leaves, one a line."""
+    """Return the file of all leaves, one a line."""
     return b"".join(leaf.data() + b"\n" for leaf in leaves)
 
 
 def leaves_from_bytes(data: bytes) -> tuple[Leaf, ...]:
-    """Read such a file; raises ``ValueError`` with the first line that is not as :func:`leaves_bytes` writes it."""
+    """Read such a file; raise ``ValueError`` with the first line that :func:`leaves_bytes` does not write."""
     leaves = []
-    # Line by line: what is nothing but line feeds ends at the first.
+    # Line by line: a file of line feeds alone ends at the first.
     for number, line in enumerate(BytesIO(data), start=1):
         leaves.append(leaf_from_line(line.removesuffix(b"\n"), f"line {number}"))
     if leaves_bytes(leaves) != data:
@@ -121,13 +120,13 @@ def leaves_from_bytes(data: bytes) -> tuple[Leaf, ...]:
 
 
 def first_leaf(path: Path) -> Leaf:
-    """The first leaf of a dataset that was just frozen, without reading the others."""
+    """Return the first leaf of a newly frozen dataset, without reading the others."""
     with (path / LEAVES).open("rb") as file:
         return leaf_from_line(file.readline(_MAX_LINE).removesuffix(b"\n"), str(path / LEAVES))
 
 
 def leaf_from_line(line: bytes, where: str = "leaf") -> Leaf:
-    """Read one leaf; raises ``ValueError`` that begins with ``where``."""
+    """Read one leaf; raise ``ValueError`` with a message that begins with ``where`` for another form."""
     try:
         value = strict_json(line)
         if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
@@ -141,7 +140,7 @@ def leaf_from_line(line: bytes, where: str = "leaf") -> Leaf:
 
 
 def by_environment(leaves: Iterable[Leaf]) -> dict[str, list[Leaf]]:
-    """The leaves of each environment, in their order."""
+    """Return the leaves of each environment, in their order."""
     found: dict[str, list[Leaf]] = {}
     for leaf in leaves:
         found.setdefault(leaf.environment, []).append(leaf)
@@ -151,8 +150,8 @@ def by_environment(leaves: Iterable[Leaf]) -> dict[str, list[Leaf]]:
 def derived_leaves(path: Path, manifest: Manifest) -> list[Leaf]:
     """Derive the leaves of a dataset at ``path`` from its rows: by environment, in the order of the audit rows.
 
-    Raises :class:`DatasetError` naming the row if audit and policy rows do not pair one to one, the file if it cannot
-    be read, and :class:`AlteredError` if its rows have not the content that the manifest says.
+    Raise :class:`DatasetError` naming the row if audit and policy rows do not pair one to one, or the file if it cannot
+    be read, and :class:`AlteredError` if its rows differ from the manifest.
     """
     leaves: list[Leaf] = []
     for environment in sorted(manifest.counts):
@@ -206,12 +205,12 @@ def _require_pairs(
 
 
 def leaf_hash(data: bytes) -> bytes:
-    """The hash of a leaf."""
+    """Return the hash of a leaf."""
     return hashlib.sha256(_LEAF + data).digest()
 
 
 def root_of(leaves: Sequence[bytes]) -> bytes:
-    """The root over leaves' hashes, in their order; that of no leaves is the SHA-256 of nothing."""
+    """Return the root over leaves' hashes, in their order; for no leaves, the SHA-256 of no bytes."""
     root = hashlib.sha256(b"").digest()
     for level in _levels(leaves):
         root = level[0]
@@ -219,9 +218,9 @@ def root_of(leaves: Sequence[bytes]) -> bytes:
 
 
 def inclusion_proof(leaves: Sequence[bytes], index: int) -> tuple[bytes, ...]:
-    """The hashes beside the path from leaf ``index`` up to the root, lowest first.
+    """Return the hashes beside the path from leaf ``index`` up to the root, lowest first.
 
-    Raises ``IndexError`` if there is no such leaf.
+    Raise ``IndexError`` if there is no such leaf.
     """
     if not 0 <= index < len(leaves):
         raise IndexError(f"no leaf {index} among {len(leaves)}")
@@ -230,9 +229,9 @@ def inclusion_proof(leaves: Sequence[bytes], index: int) -> tuple[bytes, ...]:
 
 
 def _levels(leaves: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """The levels of a tree, from its leaves to its root.
+    """Yield the levels of a tree, from its leaves to its root.
 
-    Pairing neighbours, an odd last one carried up, gives the same tree as splitting at powers of two.
+    Pairing neighbours, with an odd last one carried up, gives the same tree as splitting at powers of two.
     """
     level = leaves
     while len(level) > 1:
@@ -244,7 +243,7 @@ def _levels(leaves: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
 
 
 def root_from_proof(leaf: bytes, index: int, size: int, path: Sequence[bytes]) -> bytes | None:
-    """The root that a proof leads to from a leaf's hash; None if a proof of another length belongs to that place.
+    """Return the root that a proof leads to from a leaf's hash; None if its length does not fit the place.
 
     ``index`` and ``size`` are the leaf's place and the number of leaves. Source: RFC 9162, section 2.1.3.2.
     """
@@ -266,14 +265,14 @@ def _node(left: bytes, right: bytes) -> bytes:
 
 
 class Tree(Strict):
-    """A Merkle tree over the certificates of one environment: how many, and its root in hexadecimal."""
+    """A Merkle tree over the certificates of one environment: their number, and its root in hexadecimal."""
 
     certificates: Count
     root: Digest
 
 
 class Statement(Strict):
-    """What is said of a dataset: its manifest, the SHA-256 of its file of leaves, and each environment's tree."""
+    """A statement about a dataset: its manifest, the SHA-256 of its file of leaves, and each environment's tree."""
 
     manifest: Manifest
     leaves_sha256: Digest
@@ -281,7 +280,7 @@ class Statement(Strict):
 
 
 def statement_of(manifest: Manifest, leaves: Iterable[Leaf]) -> Statement:
-    """The statement about a dataset; the manifest's own files are taken as it names them, unopened."""
+    """Return the statement about a dataset; it takes the files from the manifest, without opening them."""
     leaves = list(leaves)
     return Statement(
         manifest=manifest, leaves_sha256=sha256_hex(leaves_bytes(leaves)), trees=trees_of(leaves)
@@ -289,7 +288,7 @@ def statement_of(manifest: Manifest, leaves: Iterable[Leaf]) -> Statement:
 
 
 def trees_of(leaves: Iterable[Leaf]) -> dict[str, Tree]:
-    """Size and root of each environment's tree."""
+    """Return size and root of each environment's tree."""
     return {
         name: Tree(
             certificates=len(some), root=root_of([leaf_hash(leaf.data()) for leaf in some]).hex()
@@ -299,7 +298,7 @@ def trees_of(leaves: Iterable[Leaf]) -> dict[str, Tree]:
 
 
 def statement_bytes(statement: Statement) -> bytes:
-    """The payload of a seal: the statement as in-toto has it, in canonical JSON."""
+    """Return the payload of a seal: the statement in in-toto's form, in canonical JSON."""
     manifest = statement.manifest
     plain = manifest.model_dump()
     text = model_bytes(manifest)
@@ -326,10 +325,10 @@ def statement_bytes(statement: Statement) -> bytes:
 
 
 def statement_from_bytes(data: bytes, where: Path) -> Statement:
-    """Read a payload; raises ``ValueError`` for any that :func:`statement_bytes` does not write.
+    """Read a payload; raise ``ValueError`` for any that :func:`statement_bytes` does not write.
 
-    Whatever a statement says beside its manifest, its trees and the digest of its leaves must follow from them. Raises
-    :class:`DatasetError` for a manifest of another format; ``where`` is the place that it names.
+    All parts of a statement must follow from its manifest, its trees and the digest of its leaves. Raise
+    :class:`DatasetError` for a manifest of another format; the error names ``where``.
     """
     try:
         value = strict_json(data)
