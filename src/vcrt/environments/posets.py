@@ -46,7 +46,7 @@ SHAPES: Mapping[str, Pairs] = {
 #: The numbers of steps of the included environments' long episodes, and the most anti-diamonds.
 SIZES = (6, 8, 12, 16)
 MAX_ANTI_DIAMONDS = 6
-#: Per cent of new relations that have one end at a step with a relation.
+#: The probability, in per cent, that one end of a new relation is a step that already has a relation.
 _JOINED = 50
 #: Pairs that are tried before all relations are drawn anew.
 _TRIES = 40

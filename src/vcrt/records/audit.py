@@ -132,7 +132,7 @@ def certified_documents(certified: CertifiedEpisode) -> dict[str, Json]:
         "provenance": asdict(certified.episode.provenance),
         "versions": json_digest(certified.versions.to_json()),
     }
-    # Each certificate names the evidence of its verdict by digest; the row holds episode and versions in full.
+    # Each certificate names episode and versions by digest; the row holds both in full.
     certificates: Json = [
         {**certificate.to_json(), **context} for certificate in certified.certificates
     ]

@@ -219,7 +219,7 @@ def _conflicting(
 
 
 def _following(rng: Generator, cited: Sequence[Fact], facts: Sequence[Fact]) -> Fact:
-    """Return a fact whose proof uses all cited facts, or a known one if there are none."""
+    """Return a fact whose proof uses all cited facts; without any, one that follows from known facts."""
     if not cited:
         return extended(rng, pick(rng, facts), facts)
     order = [cited[place] for place in rng.permutation(len(cited))]
