@@ -1,8 +1,8 @@
-"""Make a configuration say what the header of a GGUF file does, and name what it cannot say.
+"""Make a configuration agree with the header of a GGUF file, and name the keys that it cannot express.
 
-transformers maps some keys of each architecture and passes over the others in silence, so that defaults stand for them.
-Here each key of an architecture has a place in the configuration, changes nothing, or is refused; for one that is left
-out stands what llama.cpp takes then. Not covered: tokenizers, and how positions are scaled
+transformers maps some keys of each architecture and silently ignores the others, so that defaults replace them. Here
+each key of an architecture either has a place in the configuration, or changes nothing, or is refused; a missing key
+gets llama.cpp's default. This module does not treat tokenizers or the scaling of positions
 (:mod:`vcrt_train.policy.gguf_import`).
 """
 
@@ -46,7 +46,7 @@ _GEMMA = {
     _WINDOW: "sliding_window",
     _FINAL_CAP: "final_logit_softcapping",
 }
-#: Where the configuration of an architecture has the value of a key; other architectures are not read.
+#: The place of each key in the configuration of an architecture; other architectures are not read.
 PLACES: Mapping[str, Mapping[str, str]] = {
     "bloom": {**_SHAPE, _EPSILON: "layer_norm_epsilon"},
     "gemma2": {**_GEMMA, _SCORE_CAP: "attn_logit_softcapping"},
@@ -83,20 +83,20 @@ PLACES: Mapping[str, Mapping[str, str]] = {
     "stablelm": {**_ROTARY, _EPSILON: "layer_norm_eps"},
     "starcoder2": {**_ROTARY, _EPSILON: "norm_epsilon", _WINDOW: "sliding_window"},
 }
-#: Those in which a part of each head may be rotated.
+#: The architectures in which only a part of each head may be rotated.
 _PARTLY_ROTATED = ("nemotron", "phi3", "stablelm")
-#: Keys that change no logit, or whose values are judged before (of scaled positions and attention in both directions).
+#: Keys that change no logit, or whose values are judged before (scaled positions, attention in both directions).
 _WITHOUT_EFFECT = (
     "context_length",
     "attention.causal",
     "rope.scale_linear",
     *(f"rope.scaling.{end}" for end in ("type", "factor", "original_context_length", "finetuned")),
 )
-#: What keys may say where they have no place: with it they change nothing.
+#: The values with which keys without a place change nothing.
 _NEUTRAL = {_WINDOW: 0, "expert_count": 0, "expert_used_count": 0, "rope.scaling.attn_factor": 1}
-#: Keys of numbers that need not be whole.
+#: Keys whose numbers need not be whole.
 _REAL = (_BASE, _LOCAL_BASE, _SCORE_CAP, _FINAL_CAP, _EPSILON, _RMS_EPSILON)
-#: The square of what scores are divided by, by layers and width of the published models of Gemma: no file says it.
+#: The square of the divisor of scores, by layers and width of the published models of Gemma; no file states it.
 QUERY_SCALARS: dict[str, dict[tuple[int, int], int]] = {
     "gemma2": {(26, 2304): 256, (42, 3584): 256, (46, 4608): 144},
     "gemma3": {(18, 640): 256, (26, 1152): 256},
@@ -111,9 +111,9 @@ _BIASES = {
 def reflect(
     architecture: str, stated: Mapping[str, Any], tensors: Collection[str], config: Any
 ) -> list[str]:
-    """Make ``config`` say what a file of an architecture in :data:`PLACES` does; returns what it cannot say, by keys.
+    """Make ``config`` agree with a file of an architecture in :data:`PLACES`; return what it cannot express, by keys.
 
-    ``stated`` are the file's values by keys without the architecture; ``tensors`` are the names of all.
+    ``stated`` has the file's values by keys without the architecture; ``tensors`` has the names of all tensors.
     """
     places = PLACES[architecture]
     odd = [
@@ -124,7 +124,7 @@ def reflect(
         and not isinstance(stated[key], float if key in _REAL else int)
     ]
     values = {} if odd else _completed(architecture, stated)
-    # The tokens say how large the vocabulary is.
+    # The tokens determine the size of the vocabulary.
     odd = odd or [key for key in places if key not in values and key != "vocab_size"]
     if odd:
         return [
@@ -138,7 +138,7 @@ def reflect(
             setattr(config, field, tensor in tensors)
     for key, place in places.items():
         if key in values and not _same(_at(config, place), values[key]):
-            # A window or cap of 0 is none.
+            # A window or cap of 0 means none.
             _put(config, place, values[key] or None)
     if architecture in _PARTLY_ROTATED and (length := _head_length(config)):
         config.rope_parameters["partial_rotary_factor"] = stated.get(_ROTATED, length) / length
@@ -162,18 +162,18 @@ def reflect(
 
 
 def _completed(architecture: str, stated: Mapping[str, Any]) -> dict[str, Any]:
-    """All that is stated, and what llama.cpp takes for what is not, if that is certain."""
+    """Return all stated values, and llama.cpp's defaults for missing ones if these are certain."""
     taken: dict[str, Any] = {_BASE: 10_000.0, _WINDOW: 0, _FINAL_CAP: 0}
     if architecture == "gemma2":
         taken |= {_WINDOW: 4096, _SCORE_CAP: 50.0, _FINAL_CAP: 30.0}
     elif architecture == "gemma3":
         taken |= {_LOCAL_BASE: 10_000.0}
-        # Without one, llama.cpp makes no layer local.
+        # Without a window, llama.cpp makes no layer local.
         del taken[_WINDOW]
     elif architecture == "phi3" and stated.get("context_length") == 4096:
-        # The older files of Phi 3 do not state it.
+        # Older files of Phi 3 do not state the window.
         taken |= {_WINDOW: 2047} if stated.get("block_count") in (32, 40) else {}
-    # Without these the library would leave the heads of Llama as llama.cpp orders them.
+    # Without these, the library would leave the heads of Llama in llama.cpp's order.
     if architecture != "llama":
         taken[_KEY_HEADS] = stated.get(_HEADS)
     if stated.get(_HEADS):
@@ -186,7 +186,7 @@ def _completed(architecture: str, stated: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _derived(architecture: str, config: Any) -> dict[str, Any]:
-    """What a configuration says of keys without a place of their own."""
+    """Return the values that a configuration implies for keys without a place of their own."""
     places, length = PLACES[architecture], _head_length(config)
     found: dict[str, Any] = {
         **_NEUTRAL,
@@ -201,7 +201,7 @@ def _derived(architecture: str, config: Any) -> dict[str, Any]:
     elif architecture == "stablelm":
         found["use_parallel_residual"] = config.use_parallel_residual
     elif architecture == "lfm2":
-        # One number a layer, 0 where it is a convolution.
+        # There is one number per layer, 0 for a convolution.
         heads = {"full_attention": config.num_key_value_heads}
         found[_KEY_HEADS] = [heads.get(kind, 0) for kind in config.layer_types]
     if _BASE in places:
@@ -221,7 +221,7 @@ def _shown(value: Any) -> str:
 
 
 def _same(found: Any, value: Any) -> bool:
-    """Whether a configuration and a file, which has numbers of 32 bits, say the same."""
+    """Return whether a configuration's value equals that of a file, which has numbers of 32 bits."""
     if isinstance(value, float) and not isinstance(found, list):
         return bool(np.float32(found or 0) == np.float32(value))
     return bool((found or 0) == value)

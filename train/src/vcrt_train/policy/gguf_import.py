@@ -1,9 +1,9 @@
 """Turn a GGUF file into a folder of safetensors, with configuration, tokenizer and lock.
 
 The header is read first, with bounds, so that a broken file or one too large for memory is refused before any tensor is
-read. transformers then dequantizes. Nothing of the file is run or unpickled, and nothing beside it is read. What the
-library would pass over in silence is refused: a weight that is missing or left out, a scaling of positions, or a
-hyperparameter that :mod:`vcrt_train.policy.gguf_hyperparameters` cannot say for it. Not covered: where the file is from
+read. transformers then dequantizes. Nothing in the file is run or unpickled, and no other file is read. This module
+refuses what the library would silently ignore: a weight that is missing or left out, a scaling of positions, or a
+hyperparameter that :mod:`vcrt_train.policy.gguf_hyperparameters` cannot express. It does not fetch files
 (:mod:`vcrt_train.policy.fetching`).
 """
 
@@ -45,52 +45,52 @@ _MEMORY_REMEDY = (
     "free some memory, or raise its limit; imported with --dtype bfloat16 a model needs less"
 )
 _OTHER_FILES = "take the model's safetensors and `vcrt backbone lock` their folder"
-#: The output matrix, which GGUF files of some classes have beside an embedding that is the same.
+#: The output matrix, which some GGUF files have in addition to an equal embedding.
 _OUTPUT = "output.weight"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GgufHeader:
-    """What the header of a GGUF file says; ``values`` are the numbers of each tensor's values."""
+    """The contents of a GGUF file's header; ``values`` has the number of values in each tensor."""
 
     architecture: str
     licence: str | None
-    #: How numbers are stored, the form of most of them first: Q4_1, Q8_0, F32.
+    #: The storage formats of numbers, the most frequent one first: Q4_1, Q8_0, F32.
     forms: tuple[str, ...]
-    #: How positions are scaled, if they are.
+    #: The kind of scaling of positions; None without scaling.
     scaling: str | None
-    #: Whether each token sees those before it alone.
+    #: Whether each token sees only earlier tokens.
     is_causal: bool
-    #: How many files the model is split into.
+    #: The number of files that the model is split into.
     num_parts: int
-    #: What is said of the architecture, by keys without its name; a list of texts is its length.
+    #: The values of the architecture's keys, by keys without its name; the value of a list of texts is its length.
     stated: Mapping[str, Any]
     values: Mapping[str, int]
 
     def read_as(self, dtype: Dtype) -> torch.dtype:
-        """The format to dequantize in, so that weights are rounded to ``dtype`` once.
+        """Return the format to dequantize in, so that weights are rounded to ``dtype`` only once.
 
-        The library's newer loader, of some architectures, computes in the format that it is given.
+        For some architectures, the library's newer loader computes in the format that it is given.
         """
         from transformers.integrations.gguf.utils import is_gguf_arch_supported
 
         return torch.float32 if is_gguf_arch_supported(self.architecture) else DTYPES[dtype]
 
     def num_bytes(self, dtype: Dtype) -> int:
-        """The most memory that dequantizing takes: the model as read and as written, and the largest tensor twice."""
+        """Return the peak memory of dequantizing: the model as read and as written, and the largest tensor twice."""
         both = self.read_as(dtype).itemsize + DTYPES[dtype].itemsize
         return both * sum(self.values.values()) + 8 * max(self.values.values(), default=0)
 
 
 def read_header(path: Path) -> GgufHeader:
-    """The header of a GGUF file; raises :class:`BackboneError` if it is none, truncated or malformed."""
+    """Return the header of a GGUF file; raises :class:`BackboneError` if it is missing, truncated or malformed."""
     from gguf import GGUFReader
     from transformers.integrations.gguf.reader import read_gguf_metadata
 
     if not path.is_file():
         raise BackboneError("there is no such GGUF file", where=str(path))
     try:
-        # This reader stops where the file ends; the other one would go on counting what a broken header promises.
+        # This reader stops at the end of the file; the other one would go on counting what a broken header promises.
         metadata, _ = read_gguf_metadata(str(path))
         architecture = str(metadata["general.architecture"])
         values: dict[str, int] = {}
@@ -99,12 +99,12 @@ def read_header(path: Path) -> GgufHeader:
             values[tensor.name] = tensor.n_elements
             form = tensor.tensor_type.name
             forms[form] = forms.get(form, 0) + tensor.n_elements
-        # The library would set about making them all.
+        # Otherwise, the library would start to make all of them.
         if not 0 <= int(metadata.get(f"{architecture}.block_count", 0)) <= len(values):
             raise ValueError("more layers than tensors")
         scaling = _scaling(metadata, architecture)
         num_parts = int(metadata.get("split.count", 1))
-    # Those readers raise whatever they stumble over.
+    # These readers raise errors of any class.
     except Exception as error:
         if is_out_of_memory(error):
             raise out_of_memory(error, where=str(path), remedy=_MEMORY_REMEDY) from error
@@ -133,7 +133,7 @@ def read_header(path: Path) -> GgufHeader:
 
 
 def _scaling(metadata: Mapping[str, Any], architecture: str) -> str | None:
-    """How a file says that positions are scaled: by a factor without a kind linearly, as llama.cpp reads it."""
+    """Return the kind of scaling of positions in a file; a factor without a kind means linear, as for llama.cpp."""
     kind = metadata.get(f"{architecture}.rope.scaling.type", "linear")
     older = metadata.get(f"{architecture}.rope.scale_linear", 1.0)
     factor = float(metadata.get(f"{architecture}.rope.scaling.factor", older))
@@ -145,9 +145,9 @@ def _scaling(metadata: Mapping[str, Any], architecture: str) -> str | None:
 def write_model(gguf: Path, folder: Path, header: GgufHeader, *, dtype: Dtype) -> None:
     """Dequantize a file into ``folder``: safetensors in ``dtype``, configuration and tokenizer.
 
-    Raises :class:`OutOfMemory` before anything is loaded if there is too little memory, :class:`BackboneError` if the
-    file is not of a causal language model that transformers reads as it is meant, and ``OSError`` or
-    ``SafetensorError`` if the folder cannot be written to, before as well if there is too little space.
+    Raises :class:`OutOfMemory` if there is too little memory, and ``OSError`` if there is too little space, both before
+    anything is loaded; :class:`BackboneError` if transformers does not read the file exactly as a causal language
+    model; and ``OSError`` or ``SafetensorError`` if the folder cannot be written to.
     """
     _require_readable(gguf, header)
     needed, available = header.num_bytes(dtype), available_memory()
@@ -187,7 +187,7 @@ def write_model(gguf: Path, folder: Path, header: GgufHeader, *, dtype: Dtype) -
 
 
 def _require_readable(gguf: Path, header: GgufHeader) -> None:
-    """Raise :class:`BackboneError` for what a header says that transformers passes over."""
+    """Raise :class:`BackboneError` for contents of a header that transformers ignores."""
     if header.num_parts > 1:
         raise BackboneError(
             "the GGUF file is one part of a model",
@@ -219,14 +219,14 @@ def _require_readable(gguf: Path, header: GgufHeader) -> None:
 def _loaded(
     gguf: Path, folder: Path, header: GgufHeader, dtype: Dtype
 ) -> tuple[Any, dict[str, Any], Any]:
-    """The model without weights, because the library saves none that it has read from GGUF, weights and tokenizer."""
+    """Return the model without weights (the library does not save those from GGUF), the weights and the tokenizer."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     with (
         TemporaryDirectory(dir=folder) as place,
         redirect_stderr(StringIO()),
         _without_hub_kernels(),
-        # The library initialises from the global generator: leave that as it was.
+        # The library draws from the global generator: restore its state.
         torch.random.fork_rng(devices=[]),
     ):
         name = "model.gguf"
@@ -240,7 +240,7 @@ def _loaded(
             model = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
                 config, dtype=DTYPES[dtype], trust_remote_code=False
             )
-        # Before weights that are missing are made, of whatever size.
+        # This comes before the library makes missing weights, of any size.
         _require_all_of_it(gguf, header, model)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             place,
@@ -249,7 +249,7 @@ def _loaded(
             local_files_only=True,
             trust_remote_code=False,
             dtype=header.read_as(dtype),
-            # Or weights stay packed where the library finds a kernel for them.
+            # Otherwise, weights stay packed if the library finds a kernel for them.
             quantization_config=GgufConfig(dequantize=True),
             output_loading_info=True,
         )
@@ -267,7 +267,7 @@ def _loaded(
             found=f"{counted(len(broken), 'tensor')} with nan or infinity, such as {broken[0]}",
             remedy="download the file again, or another quantization of it",
         )
-    # A weight that the library keeps in another format stays as it is.
+    # A weight that the library keeps in another format is not changed.
     weights = {
         name: weight.to(DTYPES[dtype]) if weight.dtype == as_read else weight
         for name, weight in read.state_dict().items()
@@ -279,8 +279,8 @@ def _loaded(
 def _without_hub_kernels() -> Iterator[None]:
     """Dequantize with PyTorch alone.
 
-    Where the package kernels is installed, the library would fetch native code from the hub and run it, even for
-    weights on the processor, and USE_HUB_KERNELS does not keep it from that.
+    If the package kernels is installed, the library fetches native code from the hub and runs it, even for weights on
+    the processor, and USE_HUB_KERNELS does not prevent that.
     """
     kernels: Any = import_module("transformers.integrations.gguf.kernels")
     kept = kernels.get_gguf_kernel, kernels.is_kernels_available
@@ -292,7 +292,7 @@ def _without_hub_kernels() -> Iterator[None]:
 
 
 def _require_all_of_it(gguf: Path, header: GgufHeader, model: Any) -> None:
-    """Raise :class:`BackboneError` if file and model are not of the same weights."""
+    """Raise :class:`BackboneError` unless file and model have equally many weights."""
     tied = bool(getattr(model.config, "tie_word_embeddings", False))
     in_file = sum(number for name, number in header.values.items() if not tied or name != _OUTPUT)
     in_model = sum(parameter.numel() for parameter in model.parameters())
@@ -321,9 +321,9 @@ def _refuse_part(gguf: Path, found: str) -> NoReturn:
 def publish_backbone(
     folder: Path, write: Callable[[Path], str], *, dtype: Dtype, remedy: str
 ) -> None:
-    """Let ``write`` fill a new folder with a model and say where it is from; load it once, lock it and publish it.
+    """Let ``write`` fill a new folder with a model and return its origin; load it once, lock it and publish it.
 
-    It is there whole or not at all. Raises :class:`BackboneError`, with ``remedy`` if the place cannot be written to.
+    The folder appears complete or not at all. Raises :class:`BackboneError`, with ``remedy`` if it cannot be written.
     """
 
     def fill(partial: Path) -> None:

@@ -1,9 +1,9 @@
-"""Write and read what a backbone was trained on: the file that ``vcrt export-model`` puts beside the weights.
+"""Write and read a backbone's provenance, the file of its trainings that ``vcrt export-model`` puts beside weights.
 
-A model that was trained by vcrt from another such model lists both trainings. The file holds its own digest and those
-of the exported weights; ``config.json`` names that digest, so that the file cannot be taken away or exchanged without a
-change there too. Nobody can tell whether somebody who changes both tells the truth: then the model counts as of unknown
-training, or as what the forger says. Not covered: the lock, which hashes the file with the others.
+A model that vcrt trained from another such model lists both trainings. The file holds its own digest and those of the
+exported weights; ``config.json`` holds that digest too, so that nobody can remove or exchange the file without a change
+there. A person who changes both cannot be detected: the model's training then counts as unknown, or as the forger
+states it. This module does not lock the file, which is hashed with the others.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _CONFIG = "config.json"
 
 
 class Training(ClosedModel):
-    """One training by vcrt: the run, what it was trained on, and from which backbone."""
+    """One training by vcrt: the run, its data, and its backbone."""
 
-    #: METHOD/HELD-OUT/SEED, the update after which it was exported, and the digest of that checkpoint.
+    #: METHOD/HELD-OUT/SEED, the update after which the model was exported, and the digest of that checkpoint.
     run: str
     update: int
     checkpoint: str
     plan_hash: str
-    #: The hash of the source code that was planned.
+    #: The plan's hash of the source code.
     code: str
-    #: The root hash of the dataset, and the versions of each of its environments that was trained on.
+    #: The root hash of the dataset, and the versions of each environment of the training.
     dataset: str
     environments: dict[str, dict[str, str]]
     backbone: str
@@ -44,25 +44,25 @@ class Training(ClosedModel):
 
 
 class ModelProvenance(ClosedModel):
-    """All trainings of a model that are known, the first one first, and what came before them."""
+    """All known trainings of a model, the first one first, and what came before them."""
 
-    #: What the first backbone was trained on, in words; None where nothing is known.
+    #: The training data of the first backbone, in words; None if unknown.
     origin: str | None = None
     trainings: tuple[Training, ...] = ()
-    #: Whether the weights are others than those that were exported after the last of them.
+    #: Whether the weights differ from those that were exported after the last training.
     changed_since: bool = False
 
     @property
     def is_known(self) -> bool:
-        """Whether all that the model was trained on is stated."""
+        """Whether all training data of the model is stated."""
         return self.origin is not None and not self.changed_since
 
     def followed_by(self, training: Training) -> ModelProvenance:
-        """That of a model which was trained from this one."""
+        """Return the provenance of a model that was trained from this one."""
         return self.model_copy(update={"trainings": (*self.trainings, training)})
 
     def in_words(self) -> str:
-        """What is known, as it goes on after a model's name."""
+        """Return what is known, as the continuation of a model's name."""
         parts = ["of unknown training" if self.origin is None else self.origin]
         parts += [
             f"trained on {', '.join(sorted(one.environments))} by {one.run} of plan {one.plan_hash[:12]} "
@@ -71,7 +71,7 @@ class ModelProvenance(ClosedModel):
         ]
         if self.changed_since:
             parts.append("changed since in a way that is not known")
-        # It may come from a file that anyone wrote.
+        # The text may come from a file that anyone wrote.
         return printable(", then ".join(parts))
 
 
@@ -83,7 +83,7 @@ EMBEDDED_PROVENANCE = ModelProvenance(
 
 
 def write_provenance(provenance: ModelProvenance, folder: Path) -> None:
-    """Put the provenance beside the weights in ``folder``, and its digest into ``config.json`` if that is there."""
+    """Write the provenance beside the weights in ``folder``, and its digest into ``config.json`` if that exists."""
     weights = {path.name: file_digest(path) for path in sorted(folder.glob("*.safetensors"))}
     content: dict[str, Json] = {
         "provenance": provenance.model_dump(mode="json"),
@@ -101,7 +101,7 @@ def _write_json(path: Path, value: Json) -> None:
 
 
 def read_provenance(folder: Path, files: Mapping[str, str]) -> ModelProvenance:
-    """The provenance of the model whose locked ``files`` (SHA-256 by name) lie in ``folder``; unknown if it has none.
+    """Return the provenance of the model in ``folder`` with locked ``files`` (SHA-256 by name), or ``UNKNOWN``.
 
     Raises :class:`BackboneError` if it cannot be read, was altered, or is not the one that ``config.json`` names.
     """
@@ -131,10 +131,10 @@ def read_provenance(folder: Path, files: Mapping[str, str]) -> ModelProvenance:
 
 def _named_digest(config: Path) -> str | None:
     try:
-        # Not strictly: the library itself writes Infinity for some architectures.
+        # The strict reader is not used, because the library itself writes Infinity for some architectures.
         found = json.loads(read_limited(config)).get(CONFIG_KEY)
     except (OSError, ValueError, AttributeError, RecursionError):
-        # What is wrong with it is said where it is loaded.
+        # The loader of this file reports its faults.
         return None
     return None if found is None else str(found)[:80]
 

@@ -1,11 +1,10 @@
-"""Draw orders from a policy step by step, free or masked to legal moves, where all orders are too many to score.
+"""Draw orders from a policy step by step, free or masked to legal moves, if all orders are too many to score.
 
-Paths that share a prefix share its scores. ``independent`` paths are what rewards are for; ``systematic`` paths share
-one uniform number at each prefix, as in systematic resampling (Carpenter, Clifford and Fearnhead 1999): of ``k`` paths
-at a prefix, ``k p`` rounded up or down take a move of probability ``p``. Every mean over them has the expectation that
-it has over independent paths, and less variance. Draws are by float64 on the CPU, from a generator that the caller
-holds: equal generators and scores give equal orders. With a generator for each prompt, a prompt's orders do not depend
-on what is drawn beside it.
+Paths that share a prefix share its scores. ``independent`` paths serve for rewards. ``systematic`` paths share one
+uniform number at each prefix, as in systematic resampling (Carpenter, Clifford and Fearnhead 1999): of ``k`` paths at a
+prefix, ``k p`` rounded up or down take a move of probability ``p``. Every mean over them has the same expectation as
+over independent paths, and less variance. Draws use float64 on the CPU, and the caller's generator: equal generators
+and scores give equal orders. With a generator for each prompt, a prompt's orders do not depend on the other prompts.
 
 Legend: ``n`` operations.
 """
@@ -32,7 +31,7 @@ NextChoices: TypeAlias = Callable[[Sequence[Sequence[Order]]], Sequence[Tensor]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Draw:
-    """How many orders to draw for each prompt, how, and within what partial order: one a prompt, or None if free."""
+    """The number of orders to draw for each prompt, the scheme, and each prompt's partial order, or None if free."""
 
     count: int
     scheme: Scheme
@@ -47,12 +46,12 @@ def sample_orders(
     num_operations: int | Sequence[int],
     generator: torch.Generator | Sequence[torch.Generator],
 ) -> list[list[list[Order]]]:
-    """For each of ``draws`` and each prompt, its orders, drawn together so that each length is scored once.
+    """Return each prompt's orders for each of ``draws``; all are drawn together, so each length is scored once.
 
     ``num_operations`` is one number for all prompts, or one for each.
 
-    The last two operations need one choice: after it a single operation is left. Orders of one draw are in no
-    particular order, but the same for equal arguments.
+    The last two operations need one choice: after it a single operation is left. The orders of one draw are not sorted,
+    but are the same for equal arguments.
     """
     paths: list[list[list[Order]]] = [
         [[()] * draw.count for _ in range(num_prompts)] for draw in draws
@@ -84,7 +83,7 @@ def sample_orders(
 def _uniform(
     num_prompts: int, count: int, generator: torch.Generator | Sequence[torch.Generator]
 ) -> Floats:
-    """``[num_prompts, count]``: always as many numbers, whatever is drawn."""
+    """Return ``[num_prompts, count]`` uniform numbers; their count does not depend on the draws."""
     if isinstance(generator, torch.Generator):
         shape = (num_prompts, count)
         return torch.rand(shape, generator=generator, dtype=torch.float64).numpy()
@@ -100,7 +99,7 @@ def _longer(
     scheme: Scheme,
     uniform: Floats,
 ) -> list[Order]:
-    """Each path with one choice more; those of one prefix are treated alike. ``uniform`` has a number for each."""
+    """Add one choice to each path, prefix by prefix. ``uniform`` has a number for each path."""
     longer = list(paths)
     places: dict[Order, list[int]] = {}
     for place, path in enumerate(paths):
@@ -112,7 +111,7 @@ def _longer(
         if scheme == "systematic":
             points = (points[0] + np.arange(len(some))) / len(some)
         slots = np.searchsorted(cumulative, points * cumulative[-1], side="right")
-        # A product that was rounded up to the whole sum belongs to the last move that has a probability.
+        # A product that was rounded up to the whole sum counts for the last move with a probability.
         last = int(masked.nonzero()[0][-1])
         for place, slot in zip(some, np.minimum(slots, last).tolist(), strict=True):
             longer[place] = (*prefix, slot)
@@ -126,7 +125,7 @@ def _masked(probs: Floats, prefix: Order, order: PartialOrder | None) -> Floats:
     masked = np.zeros_like(probs)
     masked[moves] = probs[moves]
     if not masked.any():
-        # A policy that gives legal moves nothing in float64 is drawn from all of them alike.
+        # If the policy gives all legal moves probability 0 in float64, the draw is uniform over them.
         masked[moves] = 1.0
     return masked
 

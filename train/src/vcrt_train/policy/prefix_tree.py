@@ -1,8 +1,8 @@
-"""Make a prefix tree of orders: which prefixes are scored, which tokens see which, and where an order chooses.
+"""Make a prefix tree of orders: the prefixes to score, which tokens see which, and where an order makes its choices.
 
-One forward pass over the prompt followed by the tree's nodes scores every prefix exactly, because each node sees the
-prompt and its own ancestors only. The tree of all orders has ``n! / (n - depth)!`` leaves; where it no longer fits, the
-tree of some orders serves. Pure NumPy.
+One forward pass over the prompt followed by the tree's nodes scores every prefix exactly, because each node sees only
+the prompt and its own ancestors. The tree of all orders has ``n! / (n - depth)!`` leaves; if it does not fit, the tree
+of some orders serves. This module is pure NumPy.
 
 Legend: ``n`` operations, ``R`` rows (prefixes, the root first), ``N = R - 1`` nodes (the rows without the root).
 """
@@ -28,34 +28,34 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NodeTree:
-    """Nodes behind a prompt, one token each, that one forward pass scores. Arrays are read-only."""
+    """Nodes behind a prompt, one token each, which one forward pass scores. Arrays are read-only."""
 
-    #: The length of the longest way from the root.
+    #: The length of the longest path from the root.
     depth: int
     #: ``[R]``: the row before each row; -1 for the root, which is the prompt's end.
     parent: IndexArray
-    #: ``[R]``: how many nodes lie on the way to each row, its own included.
+    #: ``[R]``: the number of nodes on the path to each row, including its own.
     depths: IndexArray
-    #: ``[N, N]``: whether node i sees node j: row j + 1 is an ancestor of row i + 1, or that row itself.
+    #: ``[N, N]``: whether node i sees node j: row j + 1 is an ancestor of row i + 1, or the same row.
     ancestors: BoolArray
 
     @property
     def num_rows(self) -> int:
-        """``R``: the number of rows, the root included."""
+        """``R``: the number of rows, including the root."""
         return len(self.parent)
 
     def tokens(self, pointer_ids: Sequence[int]) -> list[int]:
-        """``[N]``: the token of each node, where slots have these pointers."""
+        """Return ``[N]``: the token of each node, if slots have these pointers."""
         raise NotImplementedError
 
     @cached_property
     def leaves(self) -> tuple[int, ...]:
-        """The rows that no other continues."""
+        """The rows that no other row continues."""
         inner = set(self.parent.tolist())
         return tuple(row for row in range(self.num_rows) if row not in inner)
 
     def way(self, row: int) -> list[int]:
-        """The rows from the first behind the root to ``row``."""
+        """Return the rows from the first behind the root to ``row``."""
         found: list[int] = []
         while row > 0:
             found.append(row)
@@ -64,7 +64,7 @@ class NodeTree:
 
     @cached_property
     def first_leaves(self) -> tuple[int, ...]:
-        """``[R]``: the number of the first leaf that lies behind each row: leaves that share a row agree on it."""
+        """``[R]``: the number of the first leaf behind each row; all leaves behind a row share its prefix."""
         first = {0: 0}
         for number, leaf in enumerate(self.leaves):
             for row in self.way(leaf):
@@ -85,22 +85,22 @@ class PrefixTree(NodeTree):
     prefixes: tuple[Order, ...]
     #: The row of each prefix.
     row_of: Mapping[Order, int]
-    #: ``[R]``: the slot that a row's prefix ends with; -1 for the root.
+    #: ``[R]``: the last slot of each row's prefix; -1 for the root.
     last_slot: IndexArray
-    #: ``[R, n]``: whether a slot stands in a row's prefix.
+    #: ``[R, n]``: whether each row's prefix has a slot.
     used: BoolArray
 
     def tokens(self, pointer_ids: Sequence[int]) -> list[int]:
-        """``[N]``: the pointer that each prefix ends with."""
+        """Return ``[N]``: the last pointer of each prefix."""
         return [pointer_ids[slot] for slot in self.last_slot[1:].tolist()]
 
     @property
     def num_choices(self) -> int:
-        """How many choices an order consists of."""
+        """The number of choices in an order."""
         return self.depth + 1
 
     def path(self, order: Sequence[int]) -> tuple[list[int], list[int]]:
-        """The rows at which an order makes its choices as far as the tree goes, and the slots that it chooses there.
+        """Return the rows at which an order makes its choices within the tree, and the slots that it chooses there.
 
         Raises ``KeyError`` if a prefix of the order is not in the tree.
         """
@@ -110,24 +110,24 @@ class PrefixTree(NodeTree):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TokenTree(NodeTree):
-    """The prefixes of some texts, each given by its tokens: whatever texts share is one way.
+    """The prefixes of some texts, each given by its tokens; texts share the path of a common prefix.
 
-    A row is a prefix that some text goes on from, so the last token of a text has no row of its own.
+    A row is a prefix that some text continues, so the last token of a text has no row of its own.
     """
 
-    #: ``[N]``: the token that each row but the root ends with.
+    #: ``[N]``: the last token of each row except the root.
     token_ids: IndexArray
-    #: For each text, the rows at which its tokens are written, one for each token.
+    #: For each text, the rows from which its tokens follow, one for each token.
     rows: tuple[IndexArray, ...]
 
     def tokens(self, pointer_ids: Sequence[int]) -> list[int]:
-        """``[N]``: the token of each node."""
+        """Return ``[N]``: the token of each node."""
         found: list[int] = self.token_ids.tolist()
         return found
 
 
 def token_tree(texts: Sequence[Sequence[int]]) -> TokenTree:
-    """The smallest tree of texts, none of them empty; equal texts have equal rows."""
+    """Return the smallest tree of texts, none of them empty; equal texts have equal rows."""
     following: list[dict[int, int]] = [{}]
     parent, depths, tokens, rows = [-1], [0], list[int](), list[IndexArray]()
     for text in texts:
@@ -157,7 +157,7 @@ def token_tree(texts: Sequence[Sequence[int]]) -> TokenTree:
 class OrderTree(PrefixTree):
     """All prefixes of the orders of ``num_operations`` slots, up to ``depth`` slots long.
 
-    An order is ``depth + 1`` choices; the tree is deep enough if that leaves at most one slot, which is then forced.
+    An order is ``depth + 1`` choices; the tree is deep enough if these leave at most one slot, which is then forced.
     """
 
     #: ``[n!, depth + 1]``: the row at which an order (a column of ``orders.all_orders``) makes its t-th choice.
@@ -167,13 +167,13 @@ class OrderTree(PrefixTree):
 
 
 def prefix_tree(num_operations: int, prefixes: Iterable[Order]) -> PrefixTree:
-    """The smallest tree that holds these prefixes."""
+    """Return the smallest tree that holds these prefixes."""
     return PrefixTree(**_tree_arrays(num_operations, prefixes))
 
 
 @cache
 def order_tree(num_operations: int, depth: int) -> OrderTree:
-    """The tree of the orders of ``num_operations`` slots with prefixes of up to ``depth`` slots; built once.
+    """Return the tree of the orders of ``num_operations`` slots with prefixes of up to ``depth`` slots; build it once.
 
     Raises ``ValueError`` if there is no operation, or if ``depth`` is not ``n - 1`` or, for more than one operation,
     ``n - 2``: a shallower tree would leave choices of an order unscored.
@@ -200,7 +200,7 @@ def order_tree(num_operations: int, depth: int) -> OrderTree:
 
 
 def _tree_arrays(num_operations: int, prefixes: Iterable[Order]) -> dict[str, Any]:
-    """The fields of a :class:`PrefixTree`."""
+    """Return the fields of a :class:`PrefixTree`."""
     closed = {prefix[:length] for prefix in prefixes for length in range(len(prefix) + 1)} | {()}
     rows = tuple(sorted(closed, key=lambda prefix: (len(prefix), prefix)))
     row_of = {prefix: row for row, prefix in enumerate(rows)}
@@ -222,13 +222,13 @@ def _tree_arrays(num_operations: int, prefixes: Iterable[Order]) -> dict[str, An
 
 
 def _frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
-    """The array, made read-only."""
+    """Make the array read-only, and return it."""
     array.setflags(write=False)
     return array
 
 
 def _ancestors(parent: IndexArray) -> BoolArray:
-    # The order of rows puts a parent's finished line before its children's.
+    # Rows are sorted so that a parent's line is finished before its children's.
     sees = np.eye(len(parent), dtype=np.bool_)
     for row in range(1, len(parent)):
         sees[row] |= sees[parent[row]]

@@ -1,15 +1,15 @@
-"""Write a policy record as text for a language model, and that text as tokens in which every pointer is one.
+"""Write a policy record as text for a language model, and encode the text so that every pointer is one token.
 
-The words are those of :func:`vcrt.records.policy_view.render`, with all that it leaves to chance, so a record says the
-same to every backbone. Relation types stay opaque (``r0`` to ``r4``), or each relation becomes a plain sentence
-(:func:`vcrt.records.policy_view.in_words`); both forms state the same, drawn alike. The answer follows ``Order:`` at
-once: the pointers' tokens one after another, with nothing between them (a spaced pointer such as `` A`` brings its own
-space).
+The words are those of :func:`vcrt.records.policy_view.render`, including its random choices, so a record gives the same
+facts to every backbone. Relation types stay opaque (``r0`` to ``r4``), or each relation becomes a plain sentence
+(:func:`vcrt.records.policy_view.in_words`); both forms state the same facts from the same draws. The answer follows
+``Order:`` directly: the pointers' tokens one after another, with nothing between them (a spaced pointer such as `` A``
+contains its space).
 
-Pointers are single tokens of the tokenizer, in a fixed order and verified in place: a candidate is taken if, in the
-very text that the model will read, it is one token of its own after and before everything that it can stand beside,
-occurs nowhere else, and comes back when it is decoded. Spaced letters are tried first (`` A``: one token in nearly
-every tokenizer), then letters and digits without a space, in brackets.
+Pointers are single tokens of the tokenizer, tried in a fixed order and checked in place. A candidate must be a separate
+token in the very text that the model will read, before and after everything that can be next to it, must occur nowhere
+else, and must be the same when it is decoded. Spaced letters are tried first (`` A``: one token in nearly every
+tokenizer), then letters and digits without a space, in brackets.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from vcrt_train.config import PromptStyle, RelationNames
 from vcrt_train.policy.causal_model import Prompt
 
 INSTRUCTION = "Write every step once, in an order that the relations allow."
-#: Where the steps themselves are shown, and no relations.
+#: The instruction if the prompt shows the steps themselves, and no relations.
 INSTRUCTION_OF_STEPS = (
     "Write every step once, in an order in which all of them work and end as they should."
 )
 ASK = "Order:"
-#: Fixed words of the text. Pointers come between them; anything else gets a space before it.
+#: Fixed words of the text. Any other word that is no pointer gets a space before it.
 _WORDS = {
     BEGIN: f"{INSTRUCTION}\n",
     POINTERS: "Steps:",
@@ -58,13 +58,13 @@ _WORDS = {
     SEPARATOR: ";",
     ".": ".",
 }
-#: Set before a chat template: what it takes for today's date. A prompt must not depend on when it is written.
+#: The prefix of a chat template: it fixes today's date, because a prompt must not depend on the time of writing.
 _FIXED_DAY = "{%- macro strftime_now(format) -%}01 January 2026{%- endmacro -%}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pointer:
-    """A pointer as text, and the one token that it is."""
+    """A pointer as text, and its one token."""
 
     text: str
     token_id: int
@@ -73,9 +73,9 @@ class Pointer:
 def record_text(
     words: Iterable[str], pointers: Sequence[str], relation_names: RelationNames = "opaque"
 ) -> str:
-    """The rendered ``words`` of a record as text up to ``Order:``; ``pointers[p]`` stands for the pointer ``p``.
+    """Return the rendered ``words`` of a record as text up to ``Order:``; ``pointers[p]`` is the text of pointer ``p``.
 
-    A pointer without a space of its own stands in brackets here, and bare in the answer.
+    A pointer without a space of its own is in brackets here, and bare in the answer.
     """
     shown = [text if text.startswith(" ") else f" [{text}]" for text in pointers]
     names = dict(zip(POINTER_TOKENS, shown, strict=False))
@@ -88,9 +88,9 @@ def record_text(
 def steps_text(
     record: PolicyRecord, slots: Sequence[int], pointers: Sequence[str]
 ) -> tuple[str, list[int]]:
-    """A record of steps as text up to ``Order:``, one step a line behind its pointer, in the order of ``slots``.
+    """Return a record of steps as text up to ``Order:``, and the position in the text at which each pointer ends.
 
-    And where each of these pointers ends in the text. Further lines of a step are indented.
+    Each step is one line behind its pointer, in the order of ``slots``. Further lines of a step are indented.
     """
     task = f"Task: {record.task}\n" if record.task else ""
     text, ends = f"{INSTRUCTION_OF_STEPS}\n{task}Steps:\n", []
@@ -105,22 +105,22 @@ def steps_text(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextForm:
-    """A tokenizer with the form in which texts are put to its model."""
+    """A tokenizer, and the form of the prompts for its model."""
 
     tokenizer: PreTrainedTokenizerFast
     style: PromptStyle
     relation_names: RelationNames = "opaque"
 
     def prompt_text(self, words: Iterable[str], pointers: Sequence[str]) -> str:
-        """The whole prompt for a record's :func:`record_text`, ending with ``Order:``.
+        """Return the whole prompt for a record's :func:`record_text`, ending with ``Order:``.
 
-        In a chat the text is the user's message, and ``Order:`` begins the answer; a template that can is told not to
-        think first. Raises :class:`BackboneError` if the template is absent or cannot be applied.
+        In a chat the text is the user's message, and ``Order:`` begins the answer; a template with that option is told
+        not to think first. Raises :class:`BackboneError` if the template is missing or cannot be applied.
         """
         return self.asked(record_text(words, pointers, self.relation_names))
 
     def asked(self, text: str, ask: str | None = None) -> str:
-        """The whole prompt for a text, ending with ``ask`` (``Order:``); raises as :meth:`prompt_text` does."""
+        """Return the whole prompt for a text, ending with ``ask`` (``Order:``); raises as :meth:`prompt_text` does."""
         ask = ASK if ask is None else ask
         if self.style == "plain":
             return text + ask
@@ -140,7 +140,7 @@ class TextForm:
                 enable_thinking=False,
                 chat_template=_FIXED_DAY + self.tokenizer.get_chat_template(),
             )
-        # A template is a program of the model's makers: what it raises is theirs.
+        # A template is a program of the model's makers and may raise any error.
         except Exception as error:
             raise BackboneError(
                 "the tokenizer's chat template cannot be applied",
@@ -158,7 +158,7 @@ class TextForm:
         return f"{chat}{ask}"
 
     def require_plain(self, texts: Iterable[str]) -> None:
-        """Raise :class:`BackboneError` for a text of a step that could pass for what a chat template writes."""
+        """Raise :class:`BackboneError` for a text with a special token, which could pass for a chat template's text."""
         added = self.tokenizer.added_tokens_decoder.values()
         reserved = {*self.tokenizer.all_special_tokens, *(str(a) for a in added if a.special)}
         for text in texts:
@@ -172,14 +172,14 @@ class TextForm:
                 )
 
     def token_ids(self, text: str) -> list[int]:
-        """The tokens of a whole prompt; a plain text begins with the tokenizer's own first token, if it has one.
+        """Return the tokens of a whole prompt; a plain text begins with the tokenizer's first token, if it has one.
 
-        Raises :class:`BackboneError` if the tokenizer cannot spell it.
+        Raises :class:`BackboneError` if the tokenizer cannot encode the text.
         """
         encode = self.tokenizer.encode
         try:
             ids: list[int] = encode(text, add_special_tokens=False)
-        # The tokenizers library raises nothing more particular.
+        # The tokenizers library raises no narrower class.
         except Exception as error:
             raise BackboneError(
                 "the tokenizer cannot spell the text of a record",
@@ -198,25 +198,25 @@ class TextForm:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextEncoder:
-    """Encodes records for one language model; call it as training calls every encoder."""
+    """Encode records for one language model; training calls this as it calls every encoder."""
 
     form: TextForm
-    #: ``pointers[p]`` stands for the pointer ``p`` of a record, of a pool of so many.
+    #: ``pointers[p]`` stands for the pointer ``p`` of a record, whose pool is not larger.
     pointers: tuple[Pointer, ...]
-    #: How many tokens the model has embeddings for.
+    #: The number of tokens for which the model has embeddings.
     num_embeddings: int
-    #: The most tokens of a prompt and its answer that the model takes.
+    #: The most tokens of a prompt with its answer that the model takes.
     max_length: int | None = None
-    #: Gives as many pointers as a larger pool has; without it, records of larger pools are refused.
+    #: Return the pointers of a larger pool; without this, records of larger pools are refused.
     more_pointers: Callable[[int], tuple[Pointer, ...]] | None = None
 
     def __call__(
         self, record: PolicyRecord, serialisation: Serialisation, generator: np.random.Generator
     ) -> Prompt:
-        """The prompt of a record; ``generator`` draws what the serialisation leaves to chance.
+        """Return the prompt of a record; ``generator`` draws the random choices of the serialisation.
 
-        Raises :class:`BackboneError` if the tokenizer has too few pointers for the record's pool, if one is not one
-        token in this text, if the model has no embedding for a token, or if the text is too long.
+        Raises :class:`BackboneError` if the tokenizer has too few pointers for the record's pool, if a pointer is not
+        one token in this text, if the model has no embedding for a token, or if the text is too long.
         """
         pointers = self.pointers_for(record.pool)
         if record.steps:
@@ -253,7 +253,7 @@ class TextEncoder:
     def _ids_of_steps(
         self, record: PolicyRecord, slots: Sequence[int], pointers: Sequence[Pointer]
     ) -> list[int]:
-        """The tokens of a prompt of steps, in which every pointer before a step is the one token that answers it."""
+        """Return the tokens of a prompt of steps, after a check that the token before each step is its pointer's."""
         tokenizer = self.form.tokenizer
         self.form.require_plain((record.task, *record.steps))
         shown, ends = steps_text(record, slots, [p.text for p in pointers])
@@ -282,7 +282,7 @@ class TextEncoder:
         return ids
 
     def pointers_for(self, pool: int) -> tuple[Pointer, ...]:
-        """The pointers of the pool of a record; raises :class:`BackboneError`."""
+        """Return the pointers for a record's pool; raises :class:`BackboneError` if there are too few."""
         if pool <= len(self.pointers):
             return self.pointers
         if self.more_pointers is None:
@@ -311,15 +311,15 @@ def require_pointers(
 
 
 _CHARACTERS = ascii_uppercase + ascii_lowercase + digits
-#: The forms of a pointer, in the order in which they are tried.
+#: The forms of a pointer, in the order of the trials.
 FORMS = (" {}", "{}")
 CANDIDATES = tuple(tuple(form.format(c) for c in _CHARACTERS) for form in FORMS)
-#: Answers whose tokens are compared with those of their text.
+#: The number of permutations of all pointers whose tokens are compared with those of their text.
 _NUM_ANSWERS = 24
 
 
 def choose_pointers(form: TextForm, count: int = POINTER_POOL) -> tuple[Pointer, ...]:
-    """The first ``count`` candidates that are pointers for this tokenizer and form of prompt.
+    """Return the first ``count`` candidates that are pointers for this tokenizer and form of prompt.
 
     Raises :class:`BackboneError`, with counts, if no form of candidate gives enough, or if relations cannot be told
     apart.
@@ -348,7 +348,7 @@ def choose_pointers(form: TextForm, count: int = POINTER_POOL) -> tuple[Pointer,
 
 
 def _require_relations(form: TextForm, pointers: Sequence[Pointer]) -> None:
-    """Raise :class:`BackboneError` if the tokenizer makes two relation types the same tokens."""
+    """Raise :class:`BackboneError` if the tokenizer encodes two relation types as the same tokens."""
     texts = [pointer.text for pointer in pointers]
     first, second = POINTER_TOKENS[:2]
     seen: dict[tuple[int, ...], str] = {}
@@ -367,7 +367,7 @@ def _require_relations(form: TextForm, pointers: Sequence[Pointer]) -> None:
 
 
 def _as_pointer(form: TextForm, text: str) -> Pointer | None:
-    """The pointer that this text is at the beginning of an answer; None if it is not one token there."""
+    """Return the pointer with this text at the beginning of an answer; None if it is not one token there."""
     prompt = form.prompt_text(_probe_words(1), [text])
     before, after = form.token_ids(prompt), form.token_ids(prompt + text)
     if len(after) != len(before) + 1 or after[:-1] != before:
@@ -380,7 +380,7 @@ def _as_pointer(form: TextForm, text: str) -> Pointer | None:
 
 
 def _stand(pointers: Sequence[Pointer], form: TextForm) -> bool:
-    """Whether these pointers are single tokens beside each other, in a record's text and in answers."""
+    """Return whether these pointers are single tokens beside each other, in a record's text and in answers."""
     texts = [pointer.text for pointer in pointers]
     if len({pointer.token_id for pointer in pointers}) != len(pointers):
         return False
@@ -391,7 +391,7 @@ def _stand(pointers: Sequence[Pointer], form: TextForm) -> bool:
         require_pointers(ids, [token_of[word] for word in words if word in token_of], pointers)
     except BackboneError:
         return False
-    # What is before `Order:` cannot matter to what is behind it, so a short prompt will do.
+    # The text before `Order:` does not affect the tokens behind it, so a short prompt is enough.
     short = form.prompt_text(_probe_words(1), texts)
     before = form.token_ids(short)
     return all(
@@ -402,7 +402,7 @@ def _stand(pointers: Sequence[Pointer], form: TextForm) -> bool:
 
 
 def _probe_words(count: int) -> list[str]:
-    """The words of a record in which the last of ``count`` pointers stands beside every other and every relation."""
+    """Return words of a record in which the last of ``count`` pointers is next to all others and all relations."""
     names = POINTER_TOKENS[:count]
     last = names[-1]
     relations = sorted({token for pair in RELATION_TOKENS.values() for token in pair})
@@ -414,7 +414,7 @@ def _probe_words(count: int) -> list[str]:
 
 
 def _answers(count: int) -> Iterator[tuple[int, ...]]:
-    """Some answers of ``count`` pointers, among them the last pointer before and after each other one."""
+    """Yield some answers of ``count`` pointers, including the last pointer before and after each other one."""
     yield tuple(range(count))
     yield tuple(reversed(range(count)))
     for other in range(count - 1):

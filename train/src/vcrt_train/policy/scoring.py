@@ -1,11 +1,10 @@
 """Score orders of a record exactly under a causal language model, and give its greedy order.
 
-Prefixes of orders are scored by :mod:`vcrt_train.policy.backends`, with gradients, and in evaluation mode, whatever
-mode the model is in. A policy's answer is read through one of two interfaces. ``pointers``: each choice is normalised
-over the pointers that remain, so that every answer is an order and the last choice is forced. ``tokens``: each choice
-is an ordinary next-token distribution, so that mass also falls on answers that are no orders (*malformed*: a token that
-is not a remaining pointer). Pointers are single tokens; texts of several are scored by
-:mod:`vcrt_train.policy.text_scoring`.
+:mod:`vcrt_train.policy.backends` scores prefixes of orders, with gradients, and in evaluation mode, whatever mode the
+model is in. A policy's answer is read through one of two interfaces. ``pointers``: each choice is normalised over the
+remaining pointers, so every answer is an order and the last choice is forced. ``tokens``: each choice is an ordinary
+next-token distribution, so answers that are no orders have probability too (*malformed*: a token that is not a
+remaining pointer). Pointers are single tokens; :mod:`vcrt_train.policy.text_scoring` scores texts of several tokens.
 
 Legend: ``B`` prompts, ``R`` rows of the (largest) prefix tree, ``V`` vocabulary, ``n`` operations.
 """
@@ -82,7 +81,7 @@ def score_orders(
 class PrefixScores:
     """Exact log-probabilities of the next choice at each row of each prompt's own tree.
 
-    Rows behind those of a smaller tree are finite and of no meaning.
+    Rows beyond those of a smaller tree are finite and have no meaning.
     """
 
     #: ``[B, R, n]``: each slot's log-probability after each prefix; for pointers, used slots have ``-inf``.
@@ -101,10 +100,10 @@ def score_prefixes(
     interface: Interface,
     backend: Backend = "auto",
 ) -> PrefixScores:
-    """Score every prefix of each prompt's tree, exactly and differentiably, in one pass where the backend can.
+    """Score every prefix of each prompt's tree, exactly and differentiably, in one pass if the backend can.
 
-    For numbers of operations whose orders are too many to score them all. With pointers, prompts may differ in their
-    number of operations: slots that one does not have count as used. Raises as :func:`score_orders`.
+    This serves for numbers of operations with too many orders to score them all. With pointers, prompts may differ in
+    their number of operations: slots that a prompt does not have count as used. Raises as :func:`score_orders`.
     """
     if interface != "pointers" or not prompts:
         _num_operations(prompts)
@@ -143,7 +142,7 @@ def greedy_orders(
     backend: Backend = "auto",
     batch_size: int = 64,
 ) -> list[Order | None]:
-    """The order that stepwise greedy decoding gives for each prompt; None if it is malformed (tokens only).
+    """Return the order of stepwise greedy decoding for each prompt; None if it is malformed (tokens only).
 
     Prompts may differ in their number of operations. Raises as :func:`score_orders`.
 
@@ -173,7 +172,7 @@ def greedy_orders(
 def _greedy(
     model: CausalModel, batch: Sequence[Prompt], interface: Interface, backend: Backend
 ) -> list[Order | None]:
-    """The greedy orders of prompts with one number of operations."""
+    """Return the greedy orders of prompts with the same number of operations."""
     if _num_operations(batch) > MAX_ENUMERATED:
         return _greedy_by_steps(model, batch, interface, backend)
     tree = _tree_of(batch, interface)
@@ -186,7 +185,7 @@ def _greedy(
 def _greedy_by_steps(
     model: CausalModel, prompts: Sequence[Prompt], interface: Interface, backend: Backend
 ) -> list[Order | None]:
-    """Greedy decoding, one pass for each choice, over the prefix that each prompt has come to."""
+    """Decode greedily, in one pass for each choice, over the prefix that each prompt has reached."""
     num_operations = _num_operations(prompts)
     found: list[Order | None] = [()] * len(prompts)
     for _ in range(tree_depth(num_operations, interface) + 1):
@@ -230,10 +229,10 @@ def _row_logits(
     interface: Interface,
     backend: Backend,
 ) -> tuple[Tensor, Tensor]:
-    """``[B, R, V]``: the logits after each prefix; ``[B, n]``: where among ``V`` each slot's pointer is."""
+    """Return ``[B, R, V]``: the logits after each prefix; ``[B, n]``: the place in ``V`` of each slot's pointer."""
     exact = _exact_backend(model, prompts, trees, backend)
     most = max(prompt.num_operations for prompt in prompts)
-    # A slot that a prompt does not have repeats its first pointer, and is never read.
+    # A slot that a prompt does not have repeats the prompt's first pointer and is never read.
     ids = torch.tensor(
         [
             (*prompt.pointer_ids, *prompt.pointer_ids[:1] * (most - prompt.num_operations))
@@ -256,7 +255,7 @@ def _exact_backend(
 
 @dataclass(frozen=True, kw_only=True)
 class _TreeIndex:
-    """The arrays of a tree as tensors of one device."""
+    """The arrays of a tree as tensors on one device."""
 
     used: Tensor
     order_rows: Tensor
@@ -286,7 +285,7 @@ def _tree_index(tree: OrderTree, device: torch.device) -> _TreeIndex:
 
 
 def _prefix_log_probs(choice_log_probs: Tensor, index: _TreeIndex) -> Tensor:
-    """``[B, R]``: log-probability that an answer begins with each row's prefix."""
+    """Return ``[B, R]``: the log-probability that an answer begins with each row's prefix."""
     levels = [choice_log_probs.new_zeros(len(choice_log_probs), 1)]
     for within, parents, slots in index.levels:
         levels.append(levels[-1][:, within] + choice_log_probs[:, parents, slots])
@@ -315,12 +314,12 @@ class Choices:
 
 
 def tree_depth(num_operations: int, interface: Interface) -> int:
-    """The depth of the order tree that ``interface`` needs: pointers leave the forced last choice out."""
+    """Return the depth of the order tree that ``interface`` needs: pointers omit the last choice, which is forced."""
     return max(num_operations - 2, 0) if interface == "pointers" else num_operations - 1
 
 
 def choices(logits: Tensor, pointer_ids: Tensor, used: Tensor, interface: Interface) -> Choices:
-    """The choices behind ``logits [B, R, V]``, with ``pointer_ids [B, n]`` and ``used [R, n]``.
+    """Return the choices for ``logits [B, R, V]``, with ``pointer_ids [B, n]`` and ``used [R, n]`` or ``[B, R, n]``.
 
     Computed in float32, or in float64 if the logits are. Gradients are finite as long as the caller selects entries
     instead of multiplying ``-inf`` by zero.
@@ -330,7 +329,7 @@ def choices(logits: Tensor, pointer_ids: Tensor, used: Tensor, interface: Interf
     if interface == "pointers":
         remaining = at_pointers.masked_fill(used, -torch.inf)
         return Choices(log_probs=remaining.log_softmax(-1), malformed_log_probs=None)
-    # Summing what is outside, instead of subtracting what is inside from 1, keeps masses far below epsilon exact.
+    # A sum of what is outside, instead of 1 minus what is inside, keeps masses far below epsilon exact.
     normaliser = logits.logsumexp(-1, keepdim=True)
     outside = logits.scatter(
         -1, _index(pointer_ids, logits), at_pointers.masked_fill(~used, -torch.inf)
@@ -342,10 +341,10 @@ def choices(logits: Tensor, pointer_ids: Tensor, used: Tensor, interface: Interf
 
 
 def greedy_slots(logits: Tensor, pointer_ids: Tensor, used: Tensor, interface: Interface) -> Tensor:
-    """``[B, R]``: the slot that greedy decoding picks at each row, or -1.
+    """Return ``[B, R]``: the slot that greedy decoding picks at each row, or -1.
 
-    -1 stands where the best token of the vocabulary is not a remaining pointer. Arguments as for :func:`choices`. Equal
-    logits go to the lowest slot, or for ``tokens`` to the lowest token id.
+    -1 means that the best token of the vocabulary is not a remaining pointer. Arguments as for :func:`choices`. Among
+    equal logits, the lowest slot wins, or for ``tokens`` the lowest token id.
     """
     logits = _wide(logits)
     if interface == "pointers":

@@ -1,19 +1,19 @@
-"""Check a loaded model's backend against scoring each order by itself, before anything is trained.
+"""Check a loaded model's backend against scoring each order separately, before anything is trained.
 
-A layer that ignores a mask, a position or a cache gives wrong scores without an exception, so no model is trusted on
-its configuration alone. Log-probabilities are compared in the model's own number format, and those of a half-precision
+A layer that ignores a mask, a position or a cache gives wrong scores without an exception, so a model's configuration
+alone is not trusted. Log-probabilities are compared in the model's own number format, and those of a half-precision
 model once more with its weights widened to float32, where rounding cannot hide an error; gradients are compared too.
-Kernels of other packages (flash-linear-attention's) are compared with PyTorch's in the model's own format alone: what
-they round in float32, if they take it, is no error of a backend.
+Kernels of other packages (flash-linear-attention's) are compared with PyTorch's only in the model's own format: their
+rounding in float32, if they support it, is no error of a backend.
 
-Tolerances: in float32 the backends differ by rounding alone, some 1e-5 nats on an order, whereas reading one wrong
-token costs 1e-2 and more; 1e-4 lies between. Each parameter's gradient is compared with its own norm, because a state
-whose gradient is lost hardly shows in the norm of all; rounding alone gives some 1e-6 there. In bfloat16 (8 bits)
-rounding alone reaches tenths of a nat on improbable orders, and more the sharper the logits are. So what the format
-itself costs is measured on the same prompts: the naive scores in the model's own format against those in float32. The
+Tolerances: in float32 the backends differ only by rounding, some 1e-5 nats on an order, whereas one wrong token costs
+1e-2 and more; 1e-4 lies between. Each parameter's gradient difference is compared with the norm of that gradient,
+because a state whose gradient is lost hardly changes the norm of all; rounding alone gives some 1e-6 there. In bfloat16
+(8 bits) rounding alone reaches tenths of a nat on improbable orders, and more for sharper logits. So the error of the
+format itself is measured on the same prompts: the naive scores in the model's own format against those in float32. The
 backend may differ from the naive one by ``FORMAT_MULTIPLE`` of that, both as root mean squares over a prompt's orders,
-each difference over 1 + |log-probability|. Tiny models of four architectures with logits up to 16 times as sharp
-differ by 0.1 to 2.4 of it; a mask that is wrong in that format alone by 14 and more.
+each difference over 1 + |log-probability|. Tiny models of four architectures with logits up to 16 times as sharp differ
+by 0.1 to 2.4 of it; a mask that is wrong only in that format differs by 14 and more.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ from vcrt_train.policy.scoring import score_orders, score_prefixes, tree_depth
 from vcrt_train.policy.text_scoring import score_texts
 from vcrt_train.randomness import generator
 
-#: What backends may differ by in float32: nats of an order's log-probability, or a share of a parameter's gradient.
+#: The tolerance in float32: nats of an order's log-probability, or a share of the norm of a parameter's gradient.
 TOLERANCE = 1e-4
-#: How much of the format's own error the backends may differ by, for a half-precision model in its own format.
+#: The multiple of the format's own error by which backends may differ, for a half-precision model in its own format.
 FORMAT_MULTIPLE = 5.0
-#: What they may differ by in any case, of 1 + |log-probability|: some steps of bfloat16.
+#: The tolerance that applies in any case, over 1 + |log-probability|: some steps of bfloat16.
 LEAST_HALF_TOLERANCE = 0.01
-#: What all gradients together may differ by from those of PyTorch's own kernels, in a half-precision format, of their
-#: norm: rounding alone gives some 1%, a wrong kernel most of it.
+#: The tolerance of all gradients together against PyTorch's own kernels, in a half-precision format, as a share of
+#: their norm: rounding alone gives some 1%, a wrong kernel most of it.
 KERNEL_TOLERANCE = 0.2
-#: What texts may differ by, in nats a token: rounding gives some 1e-6, and in half precision some hundredths, since
+#: The tolerances of texts, in nats a token: rounding gives some 1e-6, and in half precision some hundredths, since
 #: logits of 16 and more are rounded to tenths there.
 TEXT_TOLERANCE, HALF_TEXT_TOLERANCE = 1e-3, 0.15
 #: Gradients of parameters whose norm is below this share of all of them are compared with this share instead.
 SMALLEST_SHARE = 1e-3
 
-#: What a model's own code raises when it is given a mask or a cache that it was not written for.
+#: The errors of a model's own code for a mask or a cache that it was not written for.
 _OF_MODELS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
 
 _NO_NUMBERS = "look at the weights, or load them again: the model gives no numbers"
@@ -67,16 +67,16 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, kw_only=True)
 class SelfCheck:
-    """What a check found; all differences are from the naive backend."""
+    """The results of a check; all differences are from the naive backend."""
 
     backend: ExactBackend
-    #: Largest difference of an order's or the malformed answers' log-probability in float32 or wider, in nats; over a
-    #: tenth of its size where that is more than 1, since rounding grows with the logits.
+    #: Largest difference of an order's or the malformed answers' log-probability in float32 or wider, in nats; relative
+    #: to a tenth of its size if that is more than 1, since rounding grows with the logits.
     difference: float
     #: In the model's own number format: the largest root mean square, over the orders of a prompt, of differences over
-    #: 1 + |log-probability|; None where that is float32 or wider.
+    #: 1 + |log-probability|; None if that format is float32 or wider.
     own_format_difference: float | None
-    #: What the format itself costs, in the same measure: naive scores in it against those in float32; None likewise.
+    #: The error of the format itself, in the same measure: naive scores in it against those in float32; None likewise.
     own_format_error: float | None
     #: Largest distance of a parameter's gradients over their norm, for one prompt; None if not asked or not trainable.
     gradient_difference: float | None
@@ -90,13 +90,13 @@ def self_check(
     backend: Backend = "auto",
     gradients: bool = True,
 ) -> SelfCheck:
-    """Compare ``backend`` with the naive one on ``prompts``; run it on every model that is loaded.
+    """Compare ``backend`` with the naive one on ``prompts``; run this on every model that is loaded.
 
-    A shortened prompt and one of equal length join them, so that padding and batches are checked. The weights of a
-    half-precision model are widened meanwhile (4 bytes a parameter more) and put back as they were: check before a
-    model is sharded. Gradients are those of the trainable parameters, twice (8 bytes each): check after adapters are
-    attached. Raises :class:`BackboneError` if a difference is larger than it may be or not a number, or if the model
-    cannot be run so; memory that runs out is left to the caller.
+    A shortened prompt and one of equal length are added, so that padding and batches are checked. During the check, the
+    weights of a half-precision model are widened (4 bytes a parameter more) and then restored: check before a model is
+    sharded. Gradients of the trainable parameters are held twice (8 bytes each): check after adapters are attached.
+    Raises :class:`BackboneError` if a difference is too large or not a number, or if the model cannot be run so; the
+    caller handles memory that runs out.
     """
     prompts = _with_other_lengths(prompts)
     depth = tree_depth(prompts[0].num_operations, interface)
@@ -134,7 +134,7 @@ def prefix_check(
     interface: Interface = "pointers",
     backend: Backend = "auto",
 ) -> float:
-    """Compare the choices after some ``prefixes`` of a record too long to score all its orders naively.
+    """Compare the choices after some ``prefixes`` of a record too long for naive scores of all its orders.
 
     Half-precision weights are widened meanwhile. Returns the largest difference in nats; raises as :func:`self_check`.
     """
@@ -156,12 +156,12 @@ def prefix_check(
 
 @torch.no_grad()
 def text_check(model: CausalModel) -> float:
-    """Compare texts scored by a tree of their tokens with each by itself, behind prompts of two lengths.
+    """Compare scores of texts by a tree of their tokens with scores of each text alone, after prompts of two lengths.
 
-    In the model's own number format, without widening it: fit for a model that somebody is about to train. What a tree
-    reads wrongly, such as positions that are counted in the tensor, costs tenths of a nat a token and more in a trained
-    model; in half precision an error below 0.15 nats is taken for rounding. Returns the root mean square of a token's
-    differences, in nats; raises as :func:`self_check`.
+    The check uses the model's own number format, so it suits a model that is about to be trained. A faulty tree, for
+    example with positions that are counted in the tensor, costs tenths of a nat a token and more in a trained model; in
+    half precision an error below 0.15 nats counts as rounding. Returns the root mean square of a token's differences,
+    in nats; raises as :func:`self_check`.
     """
     drawn = _tokens(model, "text check", 4, 6)
     prompts = [drawn[0], drawn[1][:4]]
@@ -181,10 +181,10 @@ def text_check(model: CausalModel) -> float:
 
 @torch.no_grad()
 def padding_check(model: CausalModel, padding: int) -> float:
-    """Compare a text scored with padding on its left, no positions given, with the text by itself.
+    """Compare a text scored with padding on its left, without given positions, with the text by itself.
 
-    So trainers score whose prompts have several lengths; a model that counts places in the tensor reads other positions
-    then. Tolerances and what is returned are those of :func:`text_check`; raises :class:`BackboneError`.
+    Trainers score prompts of several lengths like this; a model that counts places in the tensor then reads other
+    positions. Tolerances and result are those of :func:`text_check`; raises :class:`BackboneError`.
     """
     ids = torch.tensor(_tokens(model, "padding check", 1, 12))
     device = next(iter(unwrapped(model).parameters())).device
@@ -194,7 +194,7 @@ def padding_check(model: CausalModel, padding: int) -> float:
         mask = torch.ones_like(padded)
         mask[:, :width] = 0
         logits = model(input_ids=padded, attention_mask=mask).logits
-        # Counted from the end: some adapters put rows of their own before all others.
+        # Places are counted from the end, because some adapters put rows of their own before all others.
         logits = logits[0, -ids.shape[1] : -1].double()
         found: Tensor = logits.log_softmax(-1).gather(-1, ids[0, 1:, None].to(device))
         return found
@@ -214,14 +214,14 @@ def padding_check(model: CausalModel, padding: int) -> float:
 
 
 def _tokens(model: CausalModel, name: str, *shape: int) -> list[list[int]]:
-    """Texts of random tokens, by the name of what they are drawn for."""
+    """Return texts of random tokens, drawn for the purpose ``name``."""
     vocabulary = unwrapped(model).config.get_text_config(decoder=True).vocab_size
     tokens: list[list[int]] = generator(0, name).integers(vocabulary, size=shape).tolist()
     return tokens
 
 
 def _apart(one: Tensor, other: Tensor) -> float:
-    """The root mean square of tokens' differences."""
+    """Return the root mean square of tokens' differences."""
     return float((one - other).square().mean().sqrt())
 
 
@@ -232,7 +232,7 @@ def _text_tolerance(model: CausalModel) -> float:
 
 @contextmanager
 def widened(model: CausalModel) -> Iterator[None]:
-    """Half-precision parameters and buffers in float32; afterwards they are the very tensors that they were."""
+    """Hold half-precision parameters and buffers in float32; afterwards they are the same tensors as before."""
     tensors = list(chain(model.parameters(), model.buffers()))
     kept = [(tensor, tensor.data) for tensor in tensors if tensor.dtype in HALF]
     try:
@@ -246,7 +246,7 @@ def widened(model: CausalModel) -> Iterator[None]:
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """Products of float32 in float32, whatever the process allows: in TF32 rounding looks like a wrong layer."""
+    """Compute float32 products in float32, whatever the process allows: in TF32 rounding looks like a wrong layer."""
     allowed = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
@@ -263,13 +263,13 @@ class _Check:
 
     @torch.no_grad()
     def both(self, prompts: Sequence[Prompt]) -> tuple[Tensor, Tensor]:
-        """``[B, E]`` twice: what the backend scores, and what the naive one does with PyTorch's kernels alone."""
+        """Return the backend's scores and the naive ones by PyTorch's kernels alone, ``[B, E]`` each."""
         found = self.events(prompts, self.backend)
         with plain_kernels(), reference_functions(self.model):
             return found, self.events(prompts, "naive")
 
     def difference(self, found: Tensor, expected: Tensor) -> float:
-        """The largest difference of log-probabilities ``[B, E]``, in nats or, beyond 10 nats, tenths of their size."""
+        """Return the largest difference of log-probabilities ``[B, E]`` in nats, or tenths of their size beyond 10."""
         if expected.isnan().any():
             raise BackboneError(
                 "the model gives no numbers",
@@ -283,7 +283,7 @@ class _Check:
         return largest
 
     def own_format(self, found: Tensor, naive: Tensor, exact: Tensor) -> tuple[float, float]:
-        """Root mean squares of a prompt, the largest: the backend's from the naive one, and that one's from float32."""
+        """Return a prompt's largest root mean squares: backend against naive, and naive against float32."""
         sizes = 1 + exact.double().abs()
         apart, error = (
             float(((a.double() - b.double()) / sizes).square().mean(-1).sqrt().max())
@@ -298,12 +298,12 @@ class _Check:
 
     @torch.enable_grad()
     def gradient(self, prompt: Prompt, backend: Backend) -> list[Tensor]:
-        """The trainable parameters' gradients of a mixture of log-probabilities; none where there is nothing to mix."""
+        """Return the trainable parameters' gradients of a mixture of log-probabilities; none if there is no mixture."""
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         if not parameters or prompt.num_operations < 2:
             return []
         events = self.events([prompt], backend)
-        # Weights that no symmetry of the orders cancels.
+        # No symmetry of the orders cancels these weights.
         weights = torch.linspace(-1, 1, events.shape[-1], device=events.device) ** 3
         mixture = (events * weights).sum()
         gradient = partial(torch.autograd.grad, mixture, parameters, materialize_grads=True)
@@ -319,12 +319,12 @@ class _Check:
         self.require(gap, KERNEL_TOLERANCE * size + TOLERANCE**2, words)
 
     def gradient_difference(self, prompt: Prompt) -> float | None:
-        """The largest relative distance of a parameter's gradients of a mixture of log-probabilities."""
+        """Return the largest relative distance of a parameter's gradients of a mixture of log-probabilities."""
         found = self.gradient(prompt, self.backend)
         gaps, sizes = _norms(found, self.gradient(prompt, "naive"))
         if not len(sizes):
             return None
-        # A model whose gradient is 0 throughout has nothing to compare with.
+        # If the gradient is 0 throughout, there is no norm to compare with.
         scale = sizes.clamp_min(float(SMALLEST_SHARE * sizes.norm())).clamp_min(TOLERANCE**2)
         largest = float((gaps / scale).max())
         words = f"gradients differ by {largest:.3g} of a parameter's norm"
@@ -332,7 +332,7 @@ class _Check:
         return largest
 
     def events(self, prompts: Sequence[Prompt], backend: Backend) -> Tensor:
-        """``[B, E]``: log-probabilities of all orders, or beyond a few operations of the choices along some."""
+        """Return ``[B, E]``: log-probabilities of all orders or, for too many, of the choices along some orders."""
         count = prompts[0].num_operations
         if count <= MAX_ENUMERATED:
             score = partial(score_orders, self.model, prompts, interface=self.interface)
@@ -349,7 +349,7 @@ class _Check:
     def choices(
         self, prompts: Sequence[Prompt], trees: Sequence[PrefixTree], backend: Backend
     ) -> tuple[Tensor, Tensor | None]:
-        """``[B, R, n]`` and ``[B, R]``: the scores of choices and of malformed answers, 0 where there is none."""
+        """Return ``[B, R, n]`` and ``[B, R]``: the scores of choices and of malformed answers; 0 means no score."""
         score = partial(score_prefixes, self.model, prompts, trees, interface=self.interface)
         scores = self.run(backend, partial(score, backend=backend))
         rows = torch.tensor([tree.num_rows for tree in trees], device=scores.used.device)
@@ -364,7 +364,7 @@ class _Check:
         except VcrtError:
             raise
         except _OF_MODELS as error:
-            # What the device says of itself is no fault of the model's.
+            # An error of the device is no fault of the model.
             if is_out_of_memory(error) or isinstance(error, torch.AcceleratorError):
                 raise
             raise BackboneError(
@@ -397,14 +397,14 @@ class _Check:
 
 
 def _norms(found: Sequence[Tensor], expected: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """The norms of each parameter's difference, and of what is expected."""
+    """Return the norms of each parameter's difference, and of the expected gradients."""
     pairs = zip(found, expected, strict=True)
     gaps = torch.tensor([float((a - b).double().norm()) for a, b in pairs])
     return gaps, torch.tensor([float(b.double().norm()) for b in expected])
 
 
 def _some_prefixes(num_operations: int, number: int) -> PrefixTree:
-    """Prefixes of a few orders, others for each prompt, of which some end early, as those of training do."""
+    """Return prefixes of a few orders, different for each prompt; some end early, as in training."""
     everything = tuple(range(num_operations))
     turned = everything[number % num_operations :] + everything[: number % num_operations]
     depth = num_operations - 2
@@ -413,7 +413,7 @@ def _some_prefixes(num_operations: int, number: int) -> PrefixTree:
 
 
 def _with_other_lengths(prompts: Sequence[Prompt]) -> list[Prompt]:
-    """The prompts, among them two lengths and two different prompts of one length, as batches of training have."""
+    """Return the prompts and more, with two lengths and two different prompts of one length, as in training."""
     if not prompts:
         raise MalformedInputError("a self-check needs prompts", found="no prompts")
     shortest = min(prompts, key=_length)

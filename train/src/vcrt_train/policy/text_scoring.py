@@ -1,8 +1,8 @@
-"""Score texts behind a prompt exactly: one pass over the tree of their tokens, in which what they share is scored once.
+"""Score texts behind a prompt exactly, in one pass over the tree of their tokens; shared prefixes are scored once.
 
-A text is scored as its tokens stand there, whatever a tokenizer would make of it, by the same backends as orders are
-(:mod:`vcrt_train.policy.backends`), over the whole vocabulary. The model stays in the mode that it is in. Not covered:
-which texts are scored, and which tokens they have.
+Texts are scored by their given tokens, whatever a tokenizer would make of them, over the whole vocabulary, with the
+backends that score orders (:mod:`vcrt_train.policy.backends`). The model stays in its mode. This module does not choose
+texts and does not make tokens of them.
 
 Legend: ``U`` prompts, ``R`` rows of the largest tree, ``V`` vocabulary, ``T`` tokens of a text.
 """
@@ -23,7 +23,7 @@ from vcrt_train.policy.backends import LOGITS, choose_backend
 from vcrt_train.policy.causal_model import CausalModel, Prompt
 from vcrt_train.policy.prefix_tree import TokenTree, token_tree
 
-#: Rows whose logits are made wide at a time, and again for their gradient.
+#: The number of rows whose logits are widened at a time, and again for their gradient.
 _ROWS_AT_ONCE = 256
 
 
@@ -35,7 +35,7 @@ class TextScores:
     entropies: Tensor | None = None
 
     def first(self, count: int) -> TextScores:
-        """Those of its first tokens."""
+        """Return the scores of the first tokens."""
         entropies = None if self.entropies is None else self.entropies[:count]
         return TextScores(self.log_probs[:count], entropies)
 
@@ -50,9 +50,9 @@ def score_texts(
     entropies: bool = False,
     entropy_gradients: bool = False,
 ) -> list[list[TextScores]]:
-    """The scores of each prompt's texts, all given as token ids; log-probabilities carry a gradient.
+    """Return the scores of each prompt's texts, all given as token ids; log-probabilities carry a gradient.
 
-    With the ``tree`` backend it is one call of the model, whatever the prompts and texts. ``temperature`` divides the
+    With the ``tree`` backend this is one call of the model, whatever the prompts and texts. ``temperature`` divides the
     logits. Entropies, of the distribution at each token, carry a gradient with ``entropy_gradients``. Raises
     :class:`vcrt.errors.BackboneError` if ``backend`` would be wrong for this model, and :class:`MalformedInputError`
     for an empty prompt or text.
@@ -78,10 +78,10 @@ def _of_one_prompt(
     entropies: bool,
     entropy_gradients: bool,
 ) -> list[TextScores]:
-    """The scores of a prompt's texts from the logits ``[R, V]`` of its tree."""
+    """Return the scores of a prompt's texts from the logits ``[R, V]`` of its tree."""
     logits = logits[: tree.num_rows]
     normalisers = _by_parts(_normaliser, logits, temperature)
-    # Each continuation of a row once, however many texts take it.
+    # Each continuation of a row counts once, however many texts take it.
     edges: dict[tuple[int, int], int] = {}
     places = [
         [edges.setdefault(edge, len(edges)) for edge in zip(rows.tolist(), text, strict=True)]
@@ -105,7 +105,7 @@ def _of_one_prompt(
 def _by_parts(
     function: Callable[[Tensor, float], Tensor], logits: Tensor, temperature: float
 ) -> Tensor:
-    """``[R]``: a function of each row, whose wide logits are not kept for the gradient."""
+    """Return ``[R]``: a function of each row, whose wide logits are not kept for the gradient."""
 
     def of_part(part: Tensor) -> Tensor:
         if not part.requires_grad:

@@ -1,7 +1,7 @@
 """Make the embedded backbone's tokenizer, and encode a policy record as its prompt.
 
-One word, one token: the words are those of the rendered record, a padding token and the question mark of pretraining.
-Not covered: text for language models with a tokenizer of their own.
+Each word is one token: the words of the rendered record, a padding token and the question mark of pretraining. This
+module does not write text for language models with their own tokenizer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PADDING, QUESTION = "<pad>", "<question>"
 
 
 def embedded_tokenizer(num_pointers: int = POINTER_POOL) -> PreTrainedTokenizerFast:
-    """The tokenizer, built from the vocabulary of the policy view; a word outside it raises when encoded."""
+    """Return the tokenizer for the vocabulary of the policy view; it raises for a word outside the vocabulary."""
     words = (PADDING, *vocabulary(num_pointers), QUESTION)
     # The unknown word is not in the vocabulary, so that the library refuses foreign text instead of dropping it.
     tokenizer = Tokenizer(
@@ -41,7 +41,7 @@ def embedded_tokenizer(num_pointers: int = POINTER_POOL) -> PreTrainedTokenizerF
 
 
 def read_tokenizer(path: Path) -> PreTrainedTokenizerFast:
-    """The tokenizer that :func:`write_tokenizer` wrote."""
+    """Return the tokenizer that :func:`write_tokenizer` wrote."""
     return wrap_tokenizer(Tokenizer.from_file(str(path)))
 
 
@@ -51,7 +51,7 @@ def write_tokenizer(tokenizer: PreTrainedTokenizerFast, path: Path) -> None:
 
 
 def wrap_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
-    """The transformers form of a raw tokenizer."""
+    """Return the transformers form of a raw tokenizer."""
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PADDING)  # type: ignore[no-untyped-call]
 
 
@@ -61,7 +61,7 @@ def encode_record(
     serialisation: Serialisation,
     generator: np.random.Generator,
 ) -> Prompt:
-    """The prompt of a record; ``generator`` draws what the serialisation leaves to chance.
+    """Return the prompt of a record; ``generator`` draws the random choices of the serialisation.
 
     Raises :class:`BackboneError` if the tokenizer does not know a word of the record, such as a pointer of a larger
     pool than the backbone was made for.
@@ -81,13 +81,13 @@ def encode_record(
 
 
 def num_pointers(tokenizer: PreTrainedTokenizerFast) -> int:
-    """How many pointers, from ``p0`` on, an embedded tokenizer knows."""
+    """Return the number of pointers, from ``p0`` on, that an embedded tokenizer knows."""
     known = tokenizer.get_vocab()
     return sum(token in known for token in POINTER_TOKENS)
 
 
 def token_ids(tokenizer: PreTrainedTokenizerFast, words: Sequence[str]) -> tuple[int, ...]:
-    """The id of each word; raises :class:`BackboneError` for a word that is not one token."""
+    """Return the id of each word; raises :class:`BackboneError` for a word that is not one token."""
     known = tokenizer.get_vocab()
     missing = sorted(set(words) - known.keys())
     if missing:
