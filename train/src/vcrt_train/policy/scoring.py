@@ -321,8 +321,8 @@ def tree_depth(num_operations: int, interface: Interface) -> int:
 def choices(logits: Tensor, pointer_ids: Tensor, used: Tensor, interface: Interface) -> Choices:
     """Return the choices for ``logits [B, R, V]``, with ``pointer_ids [B, n]`` and ``used [R, n]`` or ``[B, R, n]``.
 
-    Computed in float32, or in float64 if the logits are. Gradients are finite as long as the caller selects entries
-    instead of multiplying ``-inf`` by zero.
+    The result is in float32, or in float64 if the logits are. Gradients are finite as long as the caller selects
+    entries instead of multiplying ``-inf`` by zero.
     """
     logits = _wide(logits)
     at_pointers = _gather(logits, pointer_ids)

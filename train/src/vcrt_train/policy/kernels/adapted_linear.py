@@ -1,16 +1,16 @@
 """Compute linear layers and their low-rank adapters together, in one pass over the activations.
 
-PEFT computes ``Wx + s B(Ax)`` as five operations, each of which writes an activation of the layer's width, and on a
-layer in half precision reads its input once more in float32. Here the adapter's product is added to the layer's own as
-it is made, forward and backward, and products with an adapter are in the layer's number format, as in automatic mixed
-precision; adapters, their gradients and their optimiser stay in float32. In float32 the results differ by rounding
-alone. On a processor, whose products of half precision first bring a weight into an order of their own, a frozen weight
-is brought into it once (:class:`OrderedWeight`).
+PEFT computes ``Wx + s B(Ax)`` as five operations, each of which writes an activation of the layer's width, and for a
+layer in half precision it reads the input once more in float32. Here the adapter's product is added to the layer's own
+while that is computed, forward and backward, and products with an adapter are in the layer's number format, as in
+automatic mixed precision; adapters, their gradients and their optimiser stay in float32. In float32 the results differ
+only by rounding. On a processor, products of half precision first reorder a weight; here a frozen weight is reordered
+once (:class:`OrderedWeight`).
 
-Queries, keys and values read one input, and so do the two layers of a gated MLP. Their adapters' first products are
-one, forward and backward, and the gradients of their input are summed as they are made. While the module around them
-runs, the first of them that is called computes for its siblings as well, which find their result if they are called
-with the very same tensor.
+Queries, keys and values read one input, and so do the two layers of a gated MLP. The first products of their adapters
+are computed as one, forward and backward, and the gradients of their input are summed as they are computed. While the
+surrounding module runs, the first layer that is called also computes for its siblings, which take their results if they
+are called with the same tensor object.
 
 Shapes: ``x [..., in]``, ``W [out, in]``, ``A [rank, in]``, ``B [out, rank]``. Source: Hu et al., 2021 (LoRA).
 """
@@ -29,7 +29,7 @@ from vcrt_train.policy.kernels.switch import own_kernels_are_used
 
 
 class Frozen(NamedTuple):
-    """What of a layer is not trained."""
+    """The parts of a layer that are not trained."""
 
     weight: Tensor
     bias: Tensor | None
@@ -45,7 +45,7 @@ class AdaptedProducts(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, layers: Sequence[Frozen], *adapters: Tensor
     ) -> tuple[Tensor, ...]:
-        """``[..., out]`` of each layer in the format of ``x``; ``adapters`` are all ``A`` and then all ``B``."""
+        """Return ``[..., out]`` of each layer in the format of ``x``; ``adapters`` are all ``A`` and then all ``B``."""
         rows = x.reshape(-1, x.shape[-1])
         narrow = [adapter.to(x.dtype) for adapter in adapters]
         downs, ups = narrow[: len(layers)], narrow[len(layers) :]
@@ -59,7 +59,7 @@ class AdaptedProducts(torch.autograd.Function):
                 if layer.ordered is None
                 else layer.ordered.forward(rows, layer.bias)
             )
-            # Of several views, callers could write to none.
+            # Callers could not write to one of several views.
             found.append(
                 torch.ops.aten._unsafe_view.default(own.addmm_(some, up.t()), (*x.shape[:-1], -1))
             )
@@ -71,7 +71,7 @@ class AdaptedProducts(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradient of ``x``, and those of all ``A`` and then all ``B``, in the formats of these."""
+        """Return the gradient of ``x``, and those of all ``A`` and then all ``B``, in their own formats."""
         rows, down, inner, *others = ctx.saved_tensors
         ups, weights = others[: len(gradients)], others[len(gradients) :]
         through, below = torch.empty_like(inner), None
@@ -97,7 +97,7 @@ class AdaptedProducts(torch.autograd.Function):
 
 
 class Siblings:
-    """Layers inside one module; what the first was called with and what is computed for the others."""
+    """Layers inside one module; keep the input of the first call and the results for the others."""
 
     def __init__(self, layers: Sequence[Any]) -> None:
         self._layers = list(layers)
@@ -106,17 +106,17 @@ class Siblings:
         self._results: dict[int, Tensor] = {}
 
     def watch(self, around: torch.nn.Module) -> None:
-        """Share results while ``around`` runs, and keep none beyond."""
+        """Share results while ``around`` runs, and keep none afterwards."""
         around.register_forward_pre_hook(self._open)
         around.register_forward_hook(self._close, always_call=True)
 
     def result(self, layer: object, x: Tensor) -> Tensor | None:
-        """``[..., out]`` of one of the layers; None where it is to compute by itself."""
+        """Return ``[..., out]`` of one of the layers; None if the layer must compute by itself."""
         if not self._is_open or x.is_inference():
             return None
         if self._input is None or self._input[0] is not x or self._input[1] != x._version:
             parts = [one.parts() for one in self._layers]
-            # Others keep the arithmetic of their own, to the bit.
+            # Other layers keep their own arithmetic, to the bit.
             if not all(part and part[0].ordered for part in parts):
                 return None
             layers, *adapters = zip(*parts, strict=True)
@@ -138,14 +138,14 @@ class Siblings:
 MOST_ORDERED_BYTES = 2**30
 #: Names of layers that read the same input.
 SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
-#: How many rows a product is expected to have: the order of a weight suits such products best, and serves all.
+#: The expected number of rows of a product: the order of a weight suits such products best, and serves all.
 _ROWS = 128
 
 
 class OrderedWeight:
-    """A frozen weight in the orders in which products read it, ``x W^T`` and ``g W``; copies of it are made anew.
+    """A frozen weight in the orders in which ``x W^T`` and ``g W`` read it; copies of this object reorder anew.
 
-    Writing to ``weight.data`` goes unnoticed, as autograd does not notice it: :func:`forget_orders` then.
+    Like autograd, this object does not notice writes to ``weight.data``: call :func:`forget_orders` after them.
     """
 
     def __init__(self) -> None:
@@ -158,7 +158,7 @@ class OrderedWeight:
         return OrderedWeight, ()
 
     def of(self, weight: Tensor) -> OrderedWeight | None:
-        """Itself, made again if ``weight`` is no longer what it was; None where there is no such order for it."""
+        """Return this object, reset if ``weight`` has changed; None if there is no such order for the weight."""
         if (
             not own_kernels_are_used()
             or weight.dtype != torch.bfloat16
@@ -177,13 +177,13 @@ class OrderedWeight:
         return self
 
     def forward(self, rows: Tensor, bias: Tensor | None) -> Tensor:
-        """``x W^T + bias``."""
+        """Return ``x W^T + bias``."""
         if self._forward is None and self._weight is not None:
             self._forward = torch.ops.mkldnn._reorder_linear_weight(self._weight, _ROWS)
         return _product(rows, self._forward, bias)
 
     def backward(self, above: Tensor, beside: Tensor | None = None) -> Tensor:
-        """``g W``, and ``beside`` added to it."""
+        """Return ``g W``, plus ``beside`` if it is given."""
         if self._backward is None and self._weight is not None:
             turned = self._weight.t().contiguous()
             self._backward = torch.ops.mkldnn._reorder_linear_weight(turned, _ROWS)
@@ -193,13 +193,13 @@ class OrderedWeight:
 class AdaptedLinear(Linear):
     """PEFT's layer with a single adapter, whose forward pass is :class:`AdaptedProducts`."""
 
-    #: None for a weight that is read as it is.
+    #: None if the weight is not reordered.
     ordered: OrderedWeight | None = None
-    #: The layers that read the same input, this one among them, or None.
+    #: The layers that read the same input, including this one, or None.
     siblings: Siblings | None = None
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """``[..., out]``; PEFT's own forward pass where adapters are off or merged, or more is given."""
+        """Return ``[..., out]``; use PEFT's forward pass if adapters are off or merged, or for further arguments."""
         parts = found = None
         if not args and not kwargs:
             found = None if self.siblings is None else self.siblings.result(self, x)
@@ -211,14 +211,14 @@ class AdaptedLinear(Linear):
         return result
 
     def parts(self) -> tuple[Frozen, Tensor, Tensor] | None:
-        """What its product is of, ``A`` and ``B`` last; None where adapters are off or merged, or not one."""
+        """Return the factors of the product, ``A`` and ``B`` last; None unless one adapter is on and not merged."""
         if self.disable_adapters or self.merged or len(self.active_adapters) != 1:
             return None
         (name,) = self.active_adapters
         down: Any = self.lora_A[name].weight
         mask = getattr(self.lora_dropout[name], "mask", None)
         if mask is not None:
-            # Dropped features of the input are dropped columns.
+            # To drop features of the input is to drop columns.
             down = down * mask.to(down.dtype)
         base: Any = self.get_base_layer()
         up: Any = self.lora_B[name].weight
@@ -226,25 +226,25 @@ class AdaptedLinear(Linear):
         return Frozen(base.weight, base.bias, self.scaling[name], ordered), down, up
 
     def merge(self, *args: Any, **kwargs: Any) -> None:
-        """As PEFT's, which changes the weight."""
+        """Merge the adapter into the weight, as PEFT does."""
         super().merge(*args, **kwargs)
         forget_orders(self)
 
     def unmerge(self) -> None:
-        """As PEFT's, which changes the weight."""
+        """Take the adapter out of the weight, as PEFT does."""
         super().unmerge()
         forget_orders(self)
 
 
 def forget_orders(model: torch.nn.Module) -> None:
-    """Make the ordered weights of a model anew when they are next read."""
+    """Make a model reorder its weights at their next use."""
     for module in model.modules():
         if isinstance(module, AdaptedLinear) and module.ordered is not None:
             module.ordered = OrderedWeight()
 
 
 def has_ordered_products() -> bool:
-    """Whether this PyTorch and this processor multiply weights of half precision in an order of their own."""
+    """Return whether this PyTorch and this processor multiply weights of half precision in an order of their own."""
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     names = ("_is_mkldnn_bf16_supported", "_reorder_linear_weight", "_linear_pointwise")
@@ -253,9 +253,9 @@ def has_ordered_products() -> bool:
 
 
 def order_weights(model: torch.nn.Module) -> None:
-    """Keep the adapted weights of a model in the orders of products, unless they are more than is worth the memory.
+    """Keep a model's adapted weights in the orders of products, unless these need too much memory.
 
-    Layers whose weights are so kept compute with their siblings (:mod:`vcrt_train.policy.kernels.adapted_linear`).
+    Layers with such weights compute with their siblings (:class:`Siblings`).
     """
     if not has_ordered_products():
         return

@@ -1,7 +1,7 @@
 """Compute a half-precision model's root-mean-square norms in few passes over the activations, on a processor.
 
-transformers writes six tensors forward and some nine backward for each norm; here it is four and five. A layer whose
-own result is another (some scale by ``1 + weight``) is left as it is.
+transformers writes six tensors forward and some nine backward for each norm; this module writes four and five. A layer
+that computes something else (some scale by ``1 + weight``) is not changed.
 
 Shapes: ``x [..., d]``, ``weight [d]``. Source: Zhang and Sennrich, 2019 (RMSNorm).
 """
@@ -18,16 +18,16 @@ from torch.autograd.function import once_differentiable
 from vcrt.randomness import derive_seed
 from vcrt_train.policy.kernels.switch import own_kernels_are_used
 
-#: Of the examples that decide whether a layer is such a norm, the share of results that may differ, by a last bit.
+#: The share of a layer's results on examples that may differ, by a last bit, from those of such a norm.
 SHARE = 0.01
 
 
 class RootMeanSquareNorm(torch.autograd.Function):
-    """``weight * x / sqrt(mean(x^2) + eps)``, in float32 but for the weight, with a gradient for ``x`` alone."""
+    """``weight * x / sqrt(mean(x^2) + eps)``, in float32 except for the weight, with a gradient only for ``x``."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        """``[..., d]`` in the number format of ``x``."""
+        """Return ``[..., d]`` in the number format of ``x``."""
         wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
         size = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
         inverse = size.square_().div_(x.shape[-1]).add_(eps).rsqrt_()
@@ -38,7 +38,7 @@ class RootMeanSquareNorm(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradient of ``x``."""
+        """Return the gradient of ``x``."""
         wide, inverse, weight = ctx.saved_tensors
         above = gradient.to(wide.dtype, copy=True).mul_(weight)
         along = (above * wide).mean(-1, keepdim=True)
@@ -46,7 +46,7 @@ class RootMeanSquareNorm(torch.autograd.Function):
 
 
 class _Fused:
-    """Put before a norm's own class."""
+    """The base class that a fused norm has before its own class."""
 
     weight: Tensor
 
@@ -64,7 +64,7 @@ class _Fused:
 
 
 def fuse_norms(model: torch.nn.Module) -> int:
-    """Let the model's root-mean-square norms in bfloat16 be :class:`RootMeanSquareNorm`; returns how many become it."""
+    """Replace the model's root-mean-square norms in bfloat16 by :class:`RootMeanSquareNorm`; return their number."""
     draw = torch.Generator().manual_seed(derive_seed(0, "norms") % 2**63)
     found = [module for module in model.modules() if _is_alike(module, draw)]
     for module in found:
@@ -74,7 +74,7 @@ def fuse_norms(model: torch.nn.Module) -> int:
 
 
 def own_class(module: object) -> type:
-    """The class of a module, without this one's."""
+    """Return the class of a module without the class of this package."""
     kind = type(module)
     return kind.__mro__[2] if issubclass(kind, _Fused) else kind
 
@@ -91,7 +91,7 @@ def _blank(own: type) -> object:
 
 @torch.no_grad()
 def _is_alike(module: torch.nn.Module, draw: torch.Generator) -> bool:
-    """Whether a layer is such a norm, by its name and by what it makes of examples, to the bit."""
+    """Return whether a layer is such a norm, by its name and its results on examples, nearly all equal to the bit."""
     weight, eps = getattr(module, "weight", None), _eps(module)
     if isinstance(module, _Fused) or not type(module).__name__.endswith("RMSNorm"):
         return False
@@ -99,7 +99,7 @@ def _is_alike(module: torch.nn.Module, draw: torch.Generator) -> bool:
         return False
     if weight.dtype != torch.bfloat16 or weight.device.type != "cpu":
         return False
-    # Of some, eps is a large part.
+    # In some of the examples, eps is a large part.
     sizes = torch.tensor([1.0, eps**0.5]).repeat(8)[:, None]
     x = (sizes * torch.randn(16, len(weight), generator=draw)).to(weight.dtype)
     try:

@@ -1,9 +1,9 @@
 """Compute a half-precision model's attention without repeating its keys and values, on a processor.
 
 Query heads that share a key head are rows of one product (grouped-query attention); transformers' ``eager`` attention
-repeats keys and values for each of them, and sums their gradients afterwards. Products are in the model's format, and
-scores are scaled, masked and normalised in float32. It is one of transformers' attention interfaces, for classes whose
-own ``eager`` function computes the same; others (sinks, soft caps) are left as they are.
+repeats keys and values for each query head, and sums their gradients afterwards. Products are in the model's format,
+and scores are scaled, masked and normalised in float32. This is one of transformers' attention interfaces, for classes
+whose own ``eager`` function computes the same; other classes (with sinks or soft caps) are not changed.
 
 Legend: ``B`` prompts, ``H`` query heads, ``G`` key heads, ``T`` queries, ``S`` keys, ``d`` width of a head. Source:
 Ainslie et al., 2023 (grouped-query attention).
@@ -23,9 +23,9 @@ from vcrt_train.policy.kernels.switch import own_kernels_are_used
 
 #: The name of this attention among transformers' interfaces.
 GROUPED = "grouped"
-#: What models hand to their attention, and ``eager`` functions do not read; with anything else the class's own is run.
+#: Arguments of attention that ``eager`` functions do not read; with any other one, the class's own function runs.
 UNREAD = frozenset({"position_ids", "use_cache", "cache_position", "sliding_window", "is_causal"})
-#: Relative distance from the class's own results, of some 0.003 from rounding, from which on it is another function.
+#: The largest relative distance from the class's own results, for the same function; rounding gives some 0.003.
 TOLERANCE = 0.02
 
 
@@ -36,7 +36,7 @@ class GroupedAttention(torch.autograd.Function):
     def forward(
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float
     ) -> Tensor:
-        """``[B, T, H, d]`` from ``[B, H, T, d]``, ``[B, G, S, d]`` twice and ``[B or 1, H or 1, T, S]``."""
+        """Return ``[B, T, H, d]`` from ``[B, H, T, d]``, ``[B, G, S, d]`` twice and ``[B or 1, H or 1, T, S]``."""
         batch, heads, length, width = query.shape
         groups, seen = key.shape[1:3]
         rows = query.reshape(batch * groups, -1, width)
@@ -54,7 +54,7 @@ class GroupedAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of queries, keys and values."""
+        """Return the gradients of queries, keys and values."""
         rows, keys, values, weights = ctx.saved_tensors
         above = gradient.transpose(1, 2).reshape(rows.shape)
         of_scores = torch._softmax_backward_data(
@@ -79,7 +79,7 @@ def grouped_attention(
     dropout: float = 0.0,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """``[B, T, H, d]``, as an interface of transformers' attention; no weights are returned but by the class's own."""
+    """Return ``[B, T, H, d]``, as an attention interface of transformers; only the class's own also returns weights."""
     narrow = query.dtype == key.dtype == value.dtype == torch.bfloat16 and query.is_cpu
     others = [name for name, given in kwargs.items() if given is not None and name not in UNREAD]
     if scaling is None or dropout or others or not narrow or not own_kernels_are_used():
@@ -95,7 +95,7 @@ def grouped_attention(
 
 
 def group_attention(model: Any) -> bool:
-    """Let a model in bfloat16 whose attention is ``eager`` compute it by :class:`GroupedAttention`; whether it does."""
+    """Make a bfloat16 model with ``eager`` attention use :class:`GroupedAttention`; return whether it does."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import eager_mask
 
@@ -112,7 +112,7 @@ def group_attention(model: Any) -> bool:
 
 
 def _has_interface(module: torch.nn.Module) -> bool:
-    """Whether a module may ask transformers for an attention by its name."""
+    """Return whether a module may ask transformers for an attention by its name."""
     source = sys.modules.get(type(module).__module__)
     return "Attention" in type(module).__name__ and hasattr(source, "ALL_ATTENTION_FUNCTIONS")
 
@@ -123,7 +123,7 @@ def _own_function(module: torch.nn.Module) -> Any:
 
 @torch.no_grad()
 def _is_alike(module: torch.nn.Module) -> bool:
-    """Whether a layer's own attention is this one, by what it makes of an example with its own numbers of heads."""
+    """Return whether a layer's own attention equals this one, on an example with its own numbers of heads."""
     own, repeats = _own_function(module), getattr(module, "num_key_value_groups", None)
     config, scaling = getattr(module, "config", None), getattr(module, "scaling", None)
     heads = getattr(config, "num_attention_heads", None)
@@ -134,7 +134,7 @@ def _is_alike(module: torch.nn.Module) -> bool:
         torch.randn(2, number, 7, 16, generator=draw).bfloat16()
         for number in (heads, heads // repeats, heads // repeats)
     )
-    # Small products show a sink, and large ones a cap.
+    # Small products reveal a sink, and large ones a cap.
     query[1] *= 16
     mask = torch.randn(2, 1, 7, 7, generator=draw).bfloat16()
     try:

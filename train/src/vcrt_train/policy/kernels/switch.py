@@ -1,4 +1,4 @@
-"""Switch faster ways of computing a layer off for a while, ours and other packages', to compare them with PyTorch's."""
+"""Switch off faster kernels for a while, this package's and those of others, to compare them with PyTorch's."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _OWN: ContextVar[bool] = ContextVar("own kernels", default=True)
 
 
 def own_kernels_are_used() -> bool:
-    """Whether the library's own kernels may be used, such as :mod:`vcrt_train.policy.kernels.fused_norm`."""
+    """Return whether the library's own kernels may be used, such as :mod:`vcrt_train.policy.kernels.fused_norm`."""
     return _OWN.get()
 
 
 @contextmanager
 def plain_kernels() -> Iterator[None]:
-    """Compute as the model's own classes do."""
+    """Compute as the model's own classes do, inside the context."""
     token = _OWN.set(False)
     try:
         yield
@@ -31,10 +31,10 @@ def plain_kernels() -> Iterator[None]:
 
 @contextmanager
 def reference_functions(model: nn.Module) -> Iterator[None]:
-    """Compute what packages like flash-linear-attention speed up as the files of the model's classes write it out.
+    """Compute with the functions in the files of the model's classes, instead of packages like flash-linear-attention.
 
-    Those packages round in ways of their own, or refuse float32. transformers wraps such functions where it can import
-    the package (``use_kernel_func_from_hub_with_fallback``). They are the whole process's, so not for threads.
+    Those packages round differently, or refuse float32. transformers wraps such functions if it can import the package
+    (``use_kernel_func_from_hub_with_fallback``). The change affects the whole process: do not use threads.
     """
     names = {type(part).__module__ for part in model.modules()}
     modules = [vars(sys.modules[name]) for name in names if name.startswith("transformers.models.")]
@@ -54,7 +54,7 @@ def reference_functions(model: nn.Module) -> Iterator[None]:
 
 
 def _of_known_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that leaves arguments out that it does not know, as the wrapped one does."""
+    """Return a function that omits arguments unknown to ``function``, as the wrapped one does."""
     known = inspect.signature(function).parameters
 
     def called(*args: Any, **kwargs: Any) -> Any:
