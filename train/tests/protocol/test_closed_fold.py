@@ -1,8 +1,8 @@
 """Attempts on the held-out fold: each is refused, or the report says what was done.
 
 What is here goes on from test_protocol.py beside it (files of the held-out environment removed, ledgers and plans
-altered, code that was not planned) and tests/cli/test_main.py (second openings, other plans on one dataset, changed
-scores and checkpoints).
+altered, code that was not planned) and train/tests/cli/test_experiments.py (second openings, other plans on one
+dataset, changed scores and checkpoints).
 """
 
 from __future__ import annotations
