@@ -80,7 +80,7 @@ class Objective:
         }
         if not batch.lists_all_orders:
             paths = batch.orbit.paths.rows.shape[1] if isinstance(batch.orbit, MaskedPaths) else 1
-            # How reliable the orbit's mass is; these are 0 if it is exact.
+            # These show how reliable the orbit's mass is; they are 0 if it is exact.
             found["orbit_log_mass_error"] = masses.standard_error.mean()
             found["effective_path_share"] = (masses.effective_paths / paths).mean()
         return {name: float(value) for name, value in found.items()}

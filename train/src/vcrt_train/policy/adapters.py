@@ -104,7 +104,7 @@ def with_adapters(
     ``seed``. ``dropout`` is the share of an adapter's input features that an update drops. Raises as
     :func:`find_targets`.
     """
-    # Slow to import, and needed for adapters alone.
+    # These imports are slow, and only adapters need them.
     from peft import LoraConfig, get_peft_model
     from peft.tuners.lora import LoraLayer
 

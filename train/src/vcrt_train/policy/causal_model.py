@@ -147,7 +147,7 @@ def _checkpointed(
         with _evaluating(modules):
             return forward(*inputs, **kwargs)
 
-    # Reentrant checkpoints would cut off the gradient of states that leave the layer through a cache. No draw occurs.
+    # Reentrant checkpoints would cut off the gradient of states that leave the layer through a cache. Nothing is drawn.
     return checkpoint(run, *args, use_reentrant=False, preserve_rng_state=False)
 
 

@@ -207,7 +207,7 @@ class TextEncoder:
     num_embeddings: int
     #: The most tokens of a prompt with its answer that the model takes.
     max_length: int | None = None
-    #: Return the pointers of a larger pool; without this, records of larger pools are refused.
+    #: Returns the pointers of a larger pool; without this, records of larger pools are refused.
     more_pointers: Callable[[int], tuple[Pointer, ...]] | None = None
 
     def __call__(

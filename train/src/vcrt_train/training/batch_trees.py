@@ -134,7 +134,7 @@ class DrawnTrees:
     trees: tuple[PrefixTree, ...]
     #: Orders drawn from the behaviour policy, without a mask.
     samples: list[list[Order]]
-    #: Drawn legal orders of the orbit and of the shuffled set; None if the trees hold all legal prefixes.
+    #: Drawn legal orders of the orbit and of the shuffled set; None if all legal prefixes fit, or there is no such set.
     orbit_paths: list[list[Order]] | None
     credit_paths: list[list[Order]] | None
     swaps: list[list[Swap]]

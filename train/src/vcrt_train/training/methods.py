@@ -43,7 +43,7 @@ class Method:
     margin: Margin = "native"
 
     def __post_init__(self) -> None:
-        # A plan gives a list.
+        # A plan gives the terms as a list.
         object.__setattr__(self, "terms", tuple(self.terms))
         unknown = [name for name in self.terms if name not in TERMS]
         if unknown:

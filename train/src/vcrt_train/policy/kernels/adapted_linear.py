@@ -218,7 +218,7 @@ class AdaptedLinear(Linear):
         down: Any = self.lora_A[name].weight
         mask = getattr(self.lora_dropout[name], "mask", None)
         if mask is not None:
-            # To drop features of the input is to drop columns.
+            # A dropped feature of the input is a dropped column of ``A``.
             down = down * mask.to(down.dtype)
         base: Any = self.get_base_layer()
         up: Any = self.lora_B[name].weight
