@@ -176,7 +176,7 @@ class Workers:
                 self._pieces.put(None)
 
     def end(self, *, kill: bool) -> None:
-        """End the workers and all that they have started: at once if ``kill``, else when their work is done."""
+        """End the workers and all that they have started: at once if ``kill``, else after their work or 10 seconds."""
         until = time.monotonic() + _LEAVE_S
         if kill:
             self._break(WorkerDiedError("the workers were ended"))
