@@ -18,7 +18,7 @@ from torch import Tensor
 
 from vcrt_train.objective.orbit_mass import split_log_masses
 
-#: Log-ratios are clamped to this, only to prevent overflow: the ratio is then 5e8, and its gradient norm is finite.
+#: Log-ratios are at most this, only to prevent overflow: the ratio is then 5e8, and its gradient norm is finite.
 MAX_LOG_RATIO = 20.0
 
 

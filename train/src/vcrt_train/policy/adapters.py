@@ -164,7 +164,7 @@ class SharedDropout(torch.nn.Module):
         return inputs if self.mask is None else inputs * self.mask.to(inputs.dtype)
 
     def extra_repr(self) -> str:
-        """Return what a printed model shows."""
+        """Return the text that a printed model shows."""
         return f"rate={self.rate}"
 
 

@@ -167,7 +167,7 @@ def _require_plain_weights(folder: Path) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Run without the library's progress bars and reports; vcrt raises errors for what matters in them."""
+    """Run without the library's progress bars and reports; vcrt raises errors for important reports."""
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]

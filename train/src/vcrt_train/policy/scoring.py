@@ -329,7 +329,7 @@ def choices(logits: Tensor, pointer_ids: Tensor, used: Tensor, interface: Interf
     if interface == "pointers":
         remaining = at_pointers.masked_fill(used, -torch.inf)
         return Choices(log_probs=remaining.log_softmax(-1), malformed_log_probs=None)
-    # A sum of what is outside, instead of 1 minus what is inside, keeps masses far below epsilon exact.
+    # A sum over the outside, instead of 1 minus a sum over the inside, keeps masses far below epsilon exact.
     normaliser = logits.logsumexp(-1, keepdim=True)
     outside = logits.scatter(
         -1, _index(pointer_ids, logits), at_pointers.masked_fill(~used, -torch.inf)
