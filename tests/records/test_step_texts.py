@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -266,28 +263,6 @@ def test_only_a_language_model_reads_text():
 
 
 # --- what reports say -----------------------------------------------------------------------------
-
-
-def test_words_of_equal_shares_stand_in_one_order_in_every_process(tmp_path):
-    """Sets of texts are not: what a report says must not depend on the process that says it."""
-    script = (
-        "from vcrt_train.report.task import _sentence\n"
-        "print(_sentence('a_1', {'a_1': ['of a_1: one two three four five six seven eight'] * 2, 'b': ['x']}))"
-    )
-    said = {
-        subprocess.run(
-            [sys.executable, "-c", script],
-            env={**os.environ, "PYTHONHASHSEED": str(seed)},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in range(2)
-    }
-    (sentence,) = said
-    assert sentence.startswith(
-        "Of 2 records of a_1, 2 name it and 2 hold a word of it alone: eight"
-    )
 
 
 def test_reports_say_which_words_give_the_environment_away(made):
