@@ -83,7 +83,7 @@ class GgufHeader:
 
 
 def read_header(path: Path) -> GgufHeader:
-    """Return the header of a GGUF file; raises :class:`BackboneError` if it is missing, truncated or malformed."""
+    """Read a GGUF header; raises :class:`OutOfMemory`, and :class:`BackboneError` if it is missing or broken."""
     from gguf import GGUFReader
     from transformers.integrations.gguf.reader import read_gguf_metadata
 
