@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,9 +26,15 @@ from vcrt.errors import (
     VcrtError,
     VerifierFailure,
 )
+from vcrt.hashing import canonical_json, json_digest, sha256_hex
 from vcrt.processes import in_fresh_processes
+from vcrt.records.audit import certified_from_row
+from vcrt.records.dataset import read_audit
+from vcrt.replay import evidence, run
+from vcrt.replay import shards as shards_module
 from vcrt.replay import store as store_module
 from vcrt.replay.config import given, sampled
+from vcrt.replay.evidence import own_columns
 from vcrt.replay.run import certify
 from vcrt.storage import sole_user
 
@@ -51,6 +60,67 @@ def test_finished_shards_are_not_done_again(tmp_path, root_hash):
     dataset = make_dataset(CONFIG, tmp_path / "data", jobs=2, factories={"toy": toy.DyingVerifier})
     assert dataset.manifest.root_hash == root_hash
     assert not unfinished_path(tmp_path / "data").exists()
+
+
+def test_an_episode_is_derived_once_and_its_replays_are_read_once(tmp_path, monkeypatch):
+    calls = Counter()
+
+    def counting(module, name):
+        original = getattr(module, name)
+
+        def counted(*arguments):
+            calls[f"{module.__name__}.{name}"] += 1
+            return original(*arguments)
+
+        monkeypatch.setattr(module, name, counted)
+
+    for module in (run, shards_module):
+        counting(module, "certify_episode")
+    for name in ("replays_from_json", "replays_to_json"):
+        counting(evidence, name)
+    config = sampled({"toy": ("needs", "overwrite")}, 4)
+    dataset = make_dataset(config, tmp_path / "data", jobs=2, factories=TOY)
+    candidates = sum(some.candidates for some in dataset.manifest.counts["toy"].values())
+    assert candidates == 8
+    assert calls == {
+        "vcrt.replay.shards.certify_episode": candidates,
+        "vcrt.replay.evidence.replays_to_json": candidates,
+        "vcrt.replay.evidence.replays_from_json": candidates,
+    }
+
+
+class NumbersAsKeys(toy.ToyEnvironment):
+    def sample(self, schema, seed):
+        episode = super().sample(schema, seed)
+        return replace(episode, initial={**episode.initial, "more": {2: "two", 10: "ten"}})
+
+
+def test_a_dataset_has_what_is_read_again_where_keys_are_numbers(tmp_path):
+    episodes = [NumbersAsKeys().sample("needs", seed) for seed in range(3)]
+    own = {"toy": NumbersAsKeys}
+    dataset = make_dataset(given(episodes), tmp_path / "data", jobs=1, factories=own)
+    row = read_audit(dataset, "toy")[0]
+    assert '"more":{"10":"ten","2":"two"}' in row["episode"]
+    certified = certified_from_row(row, dataset.manifest.preset)
+    assert own_columns(certified).items() <= row.items()
+
+
+@pytest.mark.parametrize("column", ["episode", "relations"])
+@pytest.mark.parametrize("text", ["[", "[7]", 7])
+def test_texts_that_come_from_elsewhere_are_refused(tmp_path, column, text):
+    path = unfinished_path(tmp_path / "data")
+    config = sampled({"toy": ("needs",)}, 2)
+    certify(config, path, jobs=1, factories=TOY)
+    identity = json_digest(json.loads((path / "identity.json").read_bytes()))
+    store = store_module.ShardStore(path, identity)
+    first, second = (one.relative_to(path).as_posix() for one in shards(path))
+    content, again = store.read(first), store.read(second)
+    content["outcomes"][0]["columns"][column] = text
+    body = canonical_json(content)
+    store.write(first, body)
+    store.write(second, canonical_json({**again, "of": sha256_hex(body)}))
+    with pytest.raises(DatasetError, match="does not have the documented form"):
+        make_dataset(config, tmp_path / "data", jobs=1, factories=TOY)
 
 
 @pytest.mark.parametrize("stage", ["first", "second"])
@@ -80,6 +150,11 @@ def test_work_of_another_certification_is_refused_and_kept(tmp_path):
         make_dataset(other, tmp_path / "data", jobs=1, factories=TOY)
     with pytest.raises(DatasetError, match="another versions"):
         make_dataset(CONFIG, tmp_path / "data", jobs=1, factories={"toy": toy.ChangingVersions})
+    assert shards(store) == kept
+    identity = json.loads((store / "identity.json").read_bytes())
+    (store / "identity.json").write_bytes(canonical_json({**identity, "format": "vcrt-shards/1"}))
+    with pytest.raises(DatasetError, match="another format"):
+        make_dataset(CONFIG, tmp_path / "data", jobs=1, factories=TOY)
     assert shards(store) == kept
     (tmp_path / "mine.shards").mkdir()
     (tmp_path / "mine.shards" / "notes.txt").write_text("keep")
@@ -250,12 +325,12 @@ def test_a_piece_that_is_too_large_is_named_when_it_is_written_and_when_it_is_re
 ):
     versions = {"toy": toy.ToyEnvironment().versions()}
     store = store_module.open_store(tmp_path / "new.shards", CONFIG, versions)
-    store.write("piece.json", {"text": "x" * 2**17})
+    store.write("piece.json", canonical_json({"text": "x" * 2**17}))
     assert store.read("piece.json") == {"text": "x" * 2**17}
     assert store.read("not there.json") is None
     monkeypatch.setattr(store_module, "_MAX_PIECE", 2**16 + 2**10)
     with pytest.raises(TooLargeError, match="too large to be kept"):
         store.read("piece.json")
     with pytest.raises(TooLargeError, match="too large to be kept"):
-        store.write("other.json", {"text": "x" * 2**17})
+        store.write("other.json", canonical_json({"text": "x" * 2**17}))
     assert not (tmp_path / "new.shards" / "other.json").exists()

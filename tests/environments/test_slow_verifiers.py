@@ -35,7 +35,7 @@ from vcrt.errors import MalformedInputError
 from vcrt.progress import Calls, observing
 from vcrt.replay import run
 from vcrt.replay.config import SHARD_SIZE, sampled, shard_size
-from vcrt.replay.evidence import SecondReplay
+from vcrt.replay.evidence import FirstReplay, Repeated, SecondReplay
 from vcrt.replay.lattice_replay import replay_lattices, replay_merged
 from vcrt.replay.replay import replay_exhaustively
 from vcrt.replay.run import certify
@@ -212,6 +212,10 @@ class Uneven(toy.ToyEnvironment):
         return episode if seed % 3 == 0 else replace(episode, operations=episode.operations[:3])
 
 
+def marks(columns):
+    return [columns[name] for name in ("content_hash", "replays", "episode_id")]
+
+
 def selected(kind, wanted, size, monkeypatch):
     """What is selected when shards have ``size`` candidates: numbers of the accepted ones, and those left out."""
     monkeypatch.setattr(run, "shard_size", lambda _: size)
@@ -220,14 +224,18 @@ def selected(kind, wanted, size, monkeypatch):
     while not made.complete:
         made.refuse_if_hopeless()
         for piece in made.next_pieces(kind):
-            first = replay_first(piece.shard)
-            unchanged = (None,) * len(first.evidence())
-            made.take(
-                piece.start,
-                first,
-                SecondReplay(versions=first.versions, differences=unchanged, of=""),
-            )
-    numbers = sorted(start + place for start, some in made.accepted.items() for place in some)
+            first = FirstReplay.from_json(json.loads(replay_first(piece.shard)))
+            unchanged = [
+                one if isinstance(one, Exclusion) else Repeated(marks(one.columns), (), None)
+                for one in first.outcomes
+            ]
+            second = SecondReplay(versions=first.versions, outcomes=tuple(unchanged), of="")
+            made.take(piece.name("first"), second)
+    numbers = sorted(
+        int(Path(name).name.partition("-")[0]) + place
+        for name, some in made.accepted.items()
+        for place in some
+    )
     return numbers, made.exclusions, made.num_candidates
 
 

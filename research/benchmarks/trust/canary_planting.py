@@ -29,6 +29,7 @@ from vcrt.records.dataset import (
 )
 from vcrt.records.manifest import MANIFEST, Manifest, audit_name, policy_name
 from vcrt.records.rows import read_rows, write_rows
+from vcrt.replay.evidence import own_columns
 
 Replays = tuple[Replay, ...]
 
@@ -161,7 +162,8 @@ def _forged(dataset: Dataset, row: dict[str, str], kind: str) -> dict[str, str] 
     )
     if isinstance(false, Exclusion):
         return None
-    return audit_row(false, anonymise(false, dataset.manifest.seed, dataset.manifest.record_form))
+    anonymised = anonymise(false, dataset.manifest.seed, dataset.manifest.record_form)
+    return audit_row(own_columns(false), anonymised)
 
 
 def _seal(dataset: Dataset, path: Path, name: str, rows: list[dict[str, str]]) -> None:

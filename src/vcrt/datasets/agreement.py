@@ -33,7 +33,7 @@ from vcrt.records.manifest import Agreement, GuardsOf, full_agreement, policy_na
 from vcrt.records.policy_view import PolicyRecord
 from vcrt.records.record_form import RecordForm
 from vcrt.replay.config import shard_size
-from vcrt.replay.evidence import num_replayed
+from vcrt.replay.evidence import num_replayed, own_columns
 from vcrt.replay.shards import EnvironmentFactory, certify_again, factory_of
 
 
@@ -175,7 +175,8 @@ def _replay_again(shard: _Shard) -> tuple[list[_Again], Guards]:
             again.append(f"{outcome.kind}: {outcome.detail}")
         else:
             anonymised = anonymise(outcome, shard.seed, shard.form, own)
-            again.append((audit_row(outcome, anonymised), policy_row(anonymised.record)))
+            row = audit_row(own_columns(outcome), anonymised)
+            again.append((row, policy_row(anonymised.record)))
     return again, guards
 
 

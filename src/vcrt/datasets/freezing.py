@@ -15,11 +15,11 @@ from itertools import islice
 from math import factorial
 from pathlib import Path
 
-from vcrt.certificates.episodes import CertifiedEpisode
+from vcrt.certificates.certificates import directed
 from vcrt.environments.isolation import ask
 from vcrt.errors import UncertifiableError, VcrtError
 from vcrt.hashing import json_digest
-from vcrt.partial_orders import num_contexts_of_pairs
+from vcrt.limits import MAX_EXHAUSTIVE
 from vcrt.processes import Backend
 from vcrt.progress import SILENT, Progress
 from vcrt.records.anonymise import NO_TEXTS, StepTexts, anonymise, step_texts
@@ -43,6 +43,7 @@ from vcrt.records.rows import write_rows
 from vcrt.records.sealing.seal import write_seal
 from vcrt.records.sealing.statement import Leaf, leaf_of
 from vcrt.replay.config import CertificationConfig
+from vcrt.replay.evidence import CertifiedTexts, total
 from vcrt.replay.run import CertifiedSchema, certify
 from vcrt.replay.shards import EnvironmentFactory, factory_of
 from vcrt.replay.store import LOCK, is_empty_store, read_identity, refuse_foreign, remove_store
@@ -221,18 +222,18 @@ def _audit_rows(
     for schema in schemas:
         relations: Counter[str] = Counter()
         is_long = config.preset.is_long and not config.preset.is_any
-        evidence: list[EvidenceCounts] = []
+        evidence: list[Mapping[str, int | None]] = []
         # By number of steps, for each episode: how many orders are legal, and whether all are.
         lengths: dict[int, list[tuple[int | None, bool]]] = {}
-        for episode, texts in _with_texts(schema.episodes(), factory, form, config.seed):
-            anonymised = anonymise(episode, config.seed, form, texts)
-            relations.update(relation.kind for relation in episode.relations)
-            legal = (episode.num_legal, not episode.order.pairs)
-            lengths.setdefault(episode.episode.num_operations, []).append(legal)
-            is_long |= not episode.exhaustive
-            if config.preset.is_long:
-                evidence.append(_evidence_counts(episode))
-            row, policy = audit_row(episode, anonymised), policy_row(anonymised.record)
+        for one, texts in _with_texts(schema.texts(), factory, form, config.seed):
+            anonymised = anonymise(one, config.seed, form, texts)
+            relations.update(relation.kind for relation in one.relations)
+            steps = one.episode.num_operations
+            lengths.setdefault(steps, []).append((one.num_legal, not directed(one.relations)))
+            is_long |= steps > MAX_EXHAUSTIVE
+            if one.replayed is not None:
+                evidence.append(one.replayed)
+            row, policy = audit_row(one.columns, anonymised), policy_row(anonymised.record)
             written.policy.append(policy)
             digests = {"policy": json_digest(policy), "audit": json_digest(row)}
             written.leaves.append(leaf_of(schema.environment, row, config.preset, **digests))
@@ -242,14 +243,14 @@ def _audit_rows(
             candidates=schema.num_candidates,
             episodes=schema.num_episodes,
             orders=sum(factorial(steps) * len(some) for steps, some in lengths.items()),
-            legal_orders=_total([number for some in lengths.values() for number, _ in some]),
+            legal_orders=total([number for some in lengths.values() for number, _ in some]),
             relations=dict(sorted(relations.items())),
             exclusions=dict(sorted(exclusions.items())),
             evidence=_all_counts(evidence) if is_long else None,
             lengths={
                 str(steps): LengthCounts(
                     episodes=len(some),
-                    legal_orders=_total([number for number, _ in some]),
+                    legal_orders=total([number for number, _ in some]),
                     all_legal=sum(all_legal for _, all_legal in some),
                 )
                 for steps, some in sorted(lengths.items())
@@ -260,8 +261,8 @@ def _audit_rows(
 
 
 def _with_texts(
-    episodes: Iterator[CertifiedEpisode], factory: EnvironmentFactory, form: RecordForm, seed: int
-) -> Iterator[tuple[CertifiedEpisode, StepTexts]]:
+    episodes: Iterator[CertifiedTexts], factory: EnvironmentFactory, form: RecordForm, seed: int
+) -> Iterator[tuple[CertifiedTexts, StepTexts]]:
     """Give each episode with the text of its steps, if it has any; the environment is asked for many at once."""
     while some := list(islice(episodes, _AT_ONCE)):
         texts = [NO_TEXTS for _ in some]
@@ -271,36 +272,9 @@ def _with_texts(
         yield from zip(some, texts, strict=True)
 
 
-def _evidence_counts(episode: CertifiedEpisode) -> EvidenceCounts:
-    if episode.exhaustive:
-        # Every order of a short episode, among long ones: nothing is left out.
-        contexts = sum(num_contexts_of_pairs(episode.order).values())
-        return EvidenceCounts(
-            sequences=len(episode.replays),
-            complete=1,
-            replayed=contexts,
-            contexts=contexts,
-            classes=0,
-        )
-    return EvidenceCounts(
-        sequences=len(episode.tree),
-        complete=int(episode.complete),
-        replayed=sum(pair.replayed for pair in episode.pairs),
-        contexts=_total([pair.contexts for pair in episode.pairs]),
-        classes=episode.classes or 0,
-    )
-
-
-def _all_counts(evidence: Sequence[EvidenceCounts]) -> EvidenceCounts:
-    names = EvidenceCounts.model_fields
-    sums = {name: _total([getattr(one, name) for one in evidence]) for name in names}
+def _all_counts(evidence: Sequence[Mapping[str, int | None]]) -> EvidenceCounts:
+    sums = {name: total([one[name] for one in evidence]) for name in EvidenceCounts.model_fields}
     return EvidenceCounts.model_validate(sums)
-
-
-def _total(numbers: Sequence[int | None]) -> int | None:
-    """Return the sum; None if one of the values is not known."""
-    known = [number for number in numbers if number is not None]
-    return sum(known) if len(known) == len(numbers) else None
 
 
 def _conformance_counts(certified: Sequence[CertifiedSchema]) -> dict[str, dict[str, CheckCounts]]:

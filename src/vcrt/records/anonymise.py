@@ -25,6 +25,7 @@ from vcrt.randomness import Draws, generator, permuted
 from vcrt.records.policy_view import PointerRelation, PolicyRecord
 from vcrt.records.record_form import PLAIN_FORM, RecordForm, View
 from vcrt.records.supervision import PosetRecord, SupervisedRecord
+from vcrt.replay.evidence import CertifiedTexts
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Anonymised:
 
 
 def anonymise(
-    certified: CertifiedEpisode,
+    certified: CertifiedEpisode | CertifiedTexts,
     seed: int,
     form: RecordForm = PLAIN_FORM,
     texts: StepTexts = NO_TEXTS,

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field, TypeAdapter
@@ -23,18 +22,12 @@ from vcrt.certificates.replay_tree import EpisodeReplays, tree_from_json
 from vcrt.environments.contract import Episode, Versions
 from vcrt.errors import DatasetError, MalformedInputError
 from vcrt.forms import Count, Digest, Strict, in_a_line
-from vcrt.hashing import Json, canonical_json, json_digest
+from vcrt.hashing import json_text
 from vcrt.limits import MAX_EXHAUSTIVE, MAX_OPERATIONS
 from vcrt.orders import all_orders
 from vcrt.printable import counted
 from vcrt.records.anonymise import Anonymised
-from vcrt.replay.evidence import (
-    cross_checks_from_json,
-    cross_checks_to_json,
-    episode_from_json,
-    episode_to_json,
-    replays_to_json,
-)
+from vcrt.replay.evidence import cross_checks_from_json, episode_from_json
 from vcrt.replay.replay import replay_from_json
 
 
@@ -109,53 +102,10 @@ AUDIT_COLUMNS = (
 )
 
 
-def audit_row(certified: CertifiedEpisode, anonymised: Anonymised) -> dict[str, str]:
-    """Return one row of the audit view."""
-    documents: dict[str, Json] = {
-        "slot_of_operation": list(anonymised.slot_of_operation),
-        **certified_documents(certified),
-    }
-    return {
-        "episode_id": certified.episode.episode_id,
-        "schema": certified.episode.schema,
-        "source": certified.episode.provenance.source,
-        "content_hash": certified.episode.content_hash(),
-        "record_id": anonymised.record.record_id,
-        **{name: canonical_json(value).decode() for name, value in documents.items()},
-    }
-
-
-def certified_documents(certified: CertifiedEpisode) -> dict[str, Json]:
-    """Return the executed replays and what they certify, by audit column, without the link to the policy record."""
-    context: dict[str, Json] = {
-        "episode": certified.episode.content_hash(),
-        "provenance": asdict(certified.episode.provenance),
-        "versions": json_digest(certified.versions.to_json()),
-    }
-    # Each certificate names episode and versions by digest; the row holds both in full.
-    certificates: Json = [
-        {**certificate.to_json(), **context} for certificate in certified.certificates
-    ]
-    orbit: Json = [list(order) for order in certified.orbit]
-    if not certified.exhaustive:
-        certificates = {
-            "complete": certified.complete,
-            "classes": certified.classes,
-            "pairs": [pair.to_json(context) for pair in certified.pairs],
-        }
-        orbit = {
-            "pairs": [list(pair) for pair in certified.order.pairs],
-            "linear_extensions": certified.num_legal,
-        }
-    return {
-        "episode": episode_to_json(certified.episode),
-        "versions": certified.versions.to_json(),
-        "replays": replays_to_json(certified.evidence),
-        "certificates": certificates,
-        "relations": [relation.to_json() for relation in certified.relations],
-        "orbit": orbit,
-        "cross_checks": cross_checks_to_json(certified.cross_checks),
-    }
+def audit_row(own: Mapping[str, str], anonymised: Anonymised) -> dict[str, str]:
+    """Return one row of the audit view from an episode's ``own`` columns (:func:`vcrt.replay.evidence.own_columns`)."""
+    slots = json_text(list(anonymised.slot_of_operation))
+    return {**own, "record_id": anonymised.record.record_id, "slot_of_operation": slots}
 
 
 def certified_from_row(row: Mapping[str, str], preset: Preset) -> CertifiedEpisode:

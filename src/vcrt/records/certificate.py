@@ -22,16 +22,10 @@ from vcrt.errors import DatasetError, MalformedInputError
 from vcrt.forms import Strict, first_error
 from vcrt.hashing import Json, canonical_json, json_digest
 from vcrt.limits import MAX_EXHAUSTIVE, MAX_OPERATIONS
-from vcrt.records.audit import (
-    CrossCheckForm,
-    EpisodeForm,
-    ReplayForm,
-    VersionsForm,
-    certified_documents,
-    evidence_of,
-)
+from vcrt.records.audit import CrossCheckForm, EpisodeForm, ReplayForm, VersionsForm, evidence_of
 from vcrt.replay.evidence import (
     Evidence,
+    certified_documents,
     cross_checks_from_json,
     episode_from_json,
 )

@@ -1,17 +1,20 @@
 """Write and read what a verifier said of one episode, as JSON, and what the two passes over a shard gave.
 
-Evidence is complete: certificates, relations and orbit are derived from it and nothing else. Not covered: what the
-audit view of a dataset looks like (see :mod:`vcrt.records.audit`).
+Evidence is complete: certificates, relations and orbit are derived from it and nothing else. The worker that replays an
+episode first derives them; a dataset takes over its texts (:mod:`vcrt.records.audit` has the other columns).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, astuple, dataclass
-from typing import Any
+from dataclasses import asdict, astuple, dataclass, replace
+from functools import cached_property
+from typing import Any, Self
 
-from vcrt.certificates.episodes import Exclusion
+from vcrt.certificates.certificates import OperationRelation
+from vcrt.certificates.episodes import CertifiedEpisode, Exclusion, Preset
 from vcrt.certificates.replay_tree import EpisodeReplays, tree_from_json
 from vcrt.environments.contract import (
     CrossCheck,
@@ -23,7 +26,8 @@ from vcrt.environments.contract import (
     operation_to_json,
 )
 from vcrt.errors import DatasetError
-from vcrt.hashing import Json
+from vcrt.hashing import Json, canonical_json, json_digest, json_text
+from vcrt.partial_orders import num_contexts_of_pairs
 from vcrt.randomness import generator
 from vcrt.replay.replay import replay_from_json, replay_to_json
 
@@ -127,68 +131,69 @@ def episode_from_json(value: Mapping[str, Any]) -> Episode:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FirstReplay:
-    """What a shard's candidates gave; ``process`` names the process in which they were replayed."""
-
-    versions: tuple[Versions, ...]
-    outcomes: tuple[Evidence | Exclusion, ...]
-    process: str
-
-    def to_json(self) -> Json:
-        """The JSON form."""
-        return {
-            "versions": [versions.to_json() for versions in self.versions],
-            "outcomes": [
-                _exclusion_to_json(outcome) if isinstance(outcome, Exclusion) else outcome.to_json()
-                for outcome in self.outcomes
-            ],
-            "process": self.process,
+def certified_documents(certified: CertifiedEpisode) -> dict[str, Json]:
+    """Return the executed replays and what they certify, by audit column, without the link to the policy record."""
+    context: dict[str, Json] = {
+        "episode": certified.episode.content_hash(),
+        "provenance": asdict(certified.episode.provenance),
+        "versions": json_digest(certified.versions.to_json()),
+    }
+    # Each certificate names episode and versions by digest; the row holds both in full.
+    certificates: Json = [
+        {**certificate.to_json(), **context} for certificate in certified.certificates
+    ]
+    orbit: Json = [list(order) for order in certified.orbit]
+    if not certified.exhaustive:
+        certificates = {
+            "complete": certified.complete,
+            "classes": certified.classes,
+            "pairs": [pair.to_json(context) for pair in certified.pairs],
         }
-
-    @classmethod
-    def from_json(cls, value: Any) -> FirstReplay:
-        """Read the JSON form."""
-        with _in_due_form():
-            return cls(
-                versions=tuple(Versions(**versions) for versions in value["versions"]),
-                outcomes=tuple(map(_outcome_from_json, value["outcomes"])),
-                process=value["process"],
-            )
-
-    def evidence(self) -> tuple[Evidence, ...]:
-        """The evidence of the candidates that were certified."""
-        return tuple(outcome for outcome in self.outcomes if isinstance(outcome, Evidence))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SecondReplay:
-    """How the second replay of each certified candidate differs from the first, None where it does not.
-
-    ``of`` is the digest of the first replay that it was compared with.
-    """
-
-    versions: tuple[Versions, ...]
-    differences: tuple[str | None, ...]
-    of: str
-
-    def to_json(self) -> Json:
-        """The JSON form."""
-        return {
-            "versions": [versions.to_json() for versions in self.versions],
-            "differences": list(self.differences),
-            "of": self.of,
+        orbit = {
+            "pairs": [list(pair) for pair in certified.order.pairs],
+            "linear_extensions": certified.num_legal,
         }
+    return {
+        "episode": episode_to_json(certified.episode),
+        "versions": certified.versions.to_json(),
+        "replays": replays_to_json(certified.evidence),
+        "certificates": certificates,
+        "relations": [relation.to_json() for relation in certified.relations],
+        "orbit": orbit,
+        "cross_checks": cross_checks_to_json(certified.cross_checks),
+    }
 
-    @classmethod
-    def from_json(cls, value: Any) -> SecondReplay:
-        """Read the JSON form."""
-        with _in_due_form():
-            return cls(
-                versions=tuple(Versions(**versions) for versions in value["versions"]),
-                differences=tuple(value["differences"]),
-                of=value["of"],
-            )
+
+def own_columns(certified: CertifiedEpisode) -> dict[str, str]:
+    """Return the columns of an episode's audit row, without those that link it to the policy record."""
+    documents = certified_documents(certified)
+    return {
+        "episode_id": certified.episode.episode_id,
+        "schema": certified.episode.schema,
+        "source": certified.episode.provenance.source,
+        "content_hash": certified.episode.content_hash(),
+        **{name: canonical_json(value).decode() for name, value in documents.items()},
+    }
+
+
+def _counts_of(certified: CertifiedEpisode) -> dict[str, int | None]:
+    if certified.exhaustive:
+        # Every order of a short episode, among long ones: nothing is left out.
+        contexts = sum(num_contexts_of_pairs(certified.order).values())
+        return {
+            "sequences": len(certified.replays),
+            "complete": 1,
+            "replayed": contexts,
+            "contexts": contexts,
+            "classes": 0,
+        }
+    return {
+        "sequences": len(certified.tree),
+        "complete": int(certified.complete),
+        "replayed": sum(pair.replayed for pair in certified.pairs),
+        "contexts": total([pair.contexts for pair in certified.pairs]),
+        "classes": certified.classes or 0,
+    }
 
 
 @contextmanager
@@ -204,17 +209,103 @@ def _in_due_form() -> Iterator[None]:
         ) from error
 
 
-def _exclusion_to_json(exclusion: Exclusion) -> dict[str, Json]:
-    return {
-        "exclusion": exclusion.kind,
-        "episode_id": exclusion.episode_id,
-        "detail": exclusion.detail,
-        "cross_checks": cross_checks_to_json(exclusion.cross_checks),
-    }
+@dataclass(frozen=True)
+class CertifiedTexts:
+    """The part of a certified candidate that a dataset takes over: its :func:`own_columns`, and counts.
+
+    ``num_legal`` orders are legal, None if they are not counted. ``replayed`` counts what was replayed, as
+    :class:`vcrt.records.manifest.EvidenceCounts` does; None under a preset whose every order is replayed.
+    """
+
+    columns: Mapping[str, str]
+    num_legal: int | None
+    replayed: Mapping[str, int | None] | None
+
+    @classmethod
+    def of(cls, certified: CertifiedEpisode, preset: Preset) -> CertifiedTexts:
+        """Write a certified episode as it is read again: its keys may be numbers, which sort otherwise as texts."""
+        episode = episode_from_json(json.loads(json_text(episode_to_json(certified.episode))))
+        read = replace(certified, evidence=replace(certified.evidence, episode=episode))
+        counts = _counts_of(read) if preset.is_long else None
+        return cls(own_columns(read), read.num_legal, counts)
+
+    @cached_property
+    @_in_due_form()
+    def episode(self) -> Episode:
+        """The episode, read from its column."""
+        return episode_from_json(json.loads(self.columns["episode"]))
+
+    @property
+    @_in_due_form()
+    def relations(self) -> list[OperationRelation]:
+        """The relations, read from their column."""
+        return [OperationRelation(*each) for each in json.loads(self.columns["relations"])]
+
+    @cached_property
+    @_in_due_form()
+    def evidence(self) -> Evidence:
+        """What was replayed, read from its columns."""
+        columns = ("episode", "replays", "cross_checks")
+        return evidence_from_json({name: json.loads(self.columns[name]) for name in columns})
 
 
-def _outcome_from_json(value: Mapping[str, Any]) -> Evidence | Exclusion:
-    if "exclusion" not in value:
-        return evidence_from_json(value)
-    checks = cross_checks_from_json(value["cross_checks"])
-    return Exclusion(value["episode_id"], value["exclusion"], value["detail"], checks)
+def total(numbers: Sequence[int | None]) -> int | None:
+    """Return the sum; None if one of the values is not known."""
+    known = [number for number in numbers if number is not None]
+    return sum(known) if len(known) == len(numbers) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A certified candidate that was replayed again, and how its second replay differs, if it does.
+
+    No other candidate may have one of its ``marks``: digests of its content and of the verifier's answers, its name.
+    """
+
+    marks: Sequence[str]
+    cross_checks: tuple[CrossCheck, ...]
+    difference: str | None
+
+
+def _outcome_from_json(value: dict[str, Any]) -> Any:
+    if "columns" in value:
+        return CertifiedTexts(**value)
+    checks = tuple(CrossCheck(**each) for each in value["cross_checks"])
+    kind = Repeated if "marks" in value else Exclusion
+    return kind(**{**value, "cross_checks": checks})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Replay:
+    """What a shard's candidates gave, and the versions before and after."""
+
+    versions: tuple[Versions, ...]
+    outcomes: tuple[CertifiedTexts | Repeated | Exclusion, ...]
+
+    def to_json(self) -> Json:
+        """The JSON form."""
+        return {**asdict(self), "versions": [each.to_json() for each in self.versions]}
+
+    @classmethod
+    @_in_due_form()
+    def from_json(cls, value: Any) -> Self:
+        """Read the JSON form."""
+        versions = tuple(Versions(**each) for each in value["versions"])
+        outcomes = tuple(map(_outcome_from_json, value["outcomes"]))
+        return cls(**{**value, "versions": versions, "outcomes": outcomes})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FirstReplay(_Replay):
+    """What a shard's candidates gave; ``process`` names the process in which they were replayed."""
+
+    outcomes: tuple[CertifiedTexts | Exclusion, ...]
+    process: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SecondReplay(_Replay):
+    """What both replays gave, and their versions; ``of`` is the digest of the first."""
+
+    outcomes: tuple[Repeated | Exclusion, ...]
+    of: str

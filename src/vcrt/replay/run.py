@@ -8,7 +8,7 @@ digests and seeds are kept.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,12 +19,12 @@ from vcrt.certificates.probes import in_brief
 from vcrt.environments.contract import CrossCheck, Episode, Versions
 from vcrt.environments.isolation import Description, describe
 from vcrt.errors import UncertifiableError
-from vcrt.hashing import Json, json_digest
+from vcrt.hashing import canonical_json, sha256_hex
 from vcrt.printable import counted
 from vcrt.processes import Backend
 from vcrt.progress import SILENT, Progress, call_progress
 from vcrt.replay.config import SHARD_SIZE, CertificationConfig, Series, shard_size
-from vcrt.replay.evidence import Evidence, FirstReplay, SecondReplay, replays_to_json
+from vcrt.replay.evidence import CertifiedTexts, FirstReplay, Repeated, SecondReplay
 from vcrt.replay.shards import (
     EnvironmentFactory,
     Shard,
@@ -53,7 +53,7 @@ class CertifiedSchema:
     second_opinions: Mapping[str, Counter[str]]
     _store: ShardStore
     _config: CertificationConfig
-    _accepted: Mapping[int, frozenset[int]]
+    _accepted: Mapping[str, frozenset[int]]
 
     @property
     def environment(self) -> str:
@@ -65,18 +65,24 @@ class CertifiedSchema:
         """The schema's name."""
         return self.series.schema
 
-    def episodes(self) -> Iterator[CertifiedEpisode]:
-        """The certified episodes in candidate order, read from the store one shard at a time."""
-        for start, accepted in sorted(self._accepted.items()):
-            first = FirstReplay.from_json(self._store.read(_name(self.series, start, "first")))
+    def texts(self) -> Iterator[CertifiedTexts]:
+        """Give the certified episodes in candidate order, read from the store one shard at a time."""
+        for name, accepted in self._accepted.items():
+            first = FirstReplay.from_json(self._store.read(name))
             for place in sorted(accepted):
-                item = first.outcomes[place]
-                assert isinstance(item, Evidence)
-                outcome = certify_episode(
-                    item.replays, self.versions, self._config.preset, item.cross_checks
-                )
-                assert isinstance(outcome, CertifiedEpisode)
-                yield outcome
+                texts = first.outcomes[place]
+                assert isinstance(texts, CertifiedTexts)
+                yield texts
+
+    def episodes(self) -> Iterator[CertifiedEpisode]:
+        """Give the same, derived again from what was replayed."""
+        for texts in self.texts():
+            item = texts.evidence
+            outcome = certify_episode(
+                item.replays, self.versions, self._config.preset, item.cross_checks
+            )
+            assert isinstance(outcome, CertifiedEpisode)
+            yield outcome
 
 
 def certify(
@@ -135,7 +141,7 @@ class _Work:
 
     def replay_first(self, pieces: Sequence[Piece]) -> None:
         """Replay the pieces whose first replay is missing."""
-        missing = [piece for piece in pieces if not self._is_first_done(piece)]
+        missing = [one for one in pieces if self.store.body(one.name("first")) is None]
         sizes, to_do = _sizes(pieces), _sizes(missing)
         known: set[str] = set()
         kept = processes.kept_now()
@@ -165,8 +171,8 @@ class _Work:
                     note = f"; then {more} again, {_elsewhere(missing)}"
                     once = self._calls(piece, sharing=True)
                     calls.expect(name, task, to_do[name], once, note)
-                first = calls.done(name, piece.num_candidates, next(results))
-                self.store.write(piece.name("first"), first.to_json())
+                body = calls.done(name, piece.num_candidates, next(results))
+                self.store.write(piece.name("first"), body)
 
     def replay_again(self, pieces: Sequence[Piece]) -> None:
         """Replay what is certified again, and have each selection take its pieces in their order."""
@@ -177,14 +183,8 @@ class _Work:
         what = f"replay again {_elsewhere(missing)}{before}"
         task = self.progress.task(what, to_do.total(), "candidates")
         kept = processes.kept_now()
-        #: First replays of the pieces that are handed out.
-        at_work: deque[FirstReplay] = deque()
-
-        def work() -> Iterator[tuple[Shard, FirstReplay]]:
-            for piece in missing:
-                at_work.append(self._first(piece))
-                yield piece.shard, at_work[-1]
-
+        # Read as they are handed out; what is no longer there is not in due form.
+        work = ((one.shard, self.store.body(one.name("first")) or b"null") for one in missing)
         with call_progress() as calls:
             for name, number in to_do.items():
                 n = missing[0].shard.preset.num_operations
@@ -192,7 +192,7 @@ class _Work:
                 calls.expect(name, task, number, expected)
             results = processes.in_fresh_processes(
                 calls.counted(replay_again),
-                work(),
+                work,
                 jobs=self.jobs,
                 backend=self.backend,
                 on_wait=calls.show,
@@ -202,31 +202,19 @@ class _Work:
             for piece, second in zip(pieces, done, strict=True):
                 if second is None:
                     second = calls.done(piece.environment, piece.num_candidates, next(results))
-                    self.store.write(piece.name("second"), second.to_json())
-                    first = at_work.popleft()
-                else:
-                    first = self._first(piece)
-                piece.selection.take(piece.start, first, second)
+                    self.store.write(piece.name("second"), canonical_json(second.to_json()))
+                piece.selection.take(piece.name("first"), second)
 
     def _calls(self, piece: Piece, *, sharing: bool) -> int | None:
         number = piece.shard.preset.num_operations
         description = self.environments[piece.environment]
         return description.calls_for_all_orders(number, sharing=sharing)
 
-    def _is_first_done(self, piece: Piece) -> bool:
-        """Whether the first replay of a piece is finished, and of as many candidates."""
-        content = self.store.read(piece.name("first"))
-        outcomes = content.get("outcomes") if isinstance(content, dict) else None
-        other = isinstance(outcomes, list) and len(outcomes) != piece.num_candidates
-        return content is not None and not other
-
-    def _first(self, piece: Piece) -> FirstReplay:
-        return FirstReplay.from_json(self.store.read(piece.name("first")))
-
     def _second(self, piece: Piece) -> SecondReplay | None:
         """The finished second replay of a piece, if it belongs to the first one that is there."""
         content = self.store.read(piece.name("second"))
-        if content is None or content["of"] != self.store.digest(piece.name("first")):
+        first = self.store.body(piece.name("first")) or b""
+        if content is None or content["of"] != sha256_hex(first):
             return None
         return SecondReplay.from_json(content)
 
@@ -269,8 +257,8 @@ class Piece:
         return len(self.shard.seeds) or len(self.shard.episodes)
 
     def name(self, stage: str) -> str:
-        """Where its ``first`` or its ``second`` replay lies in a store."""
-        return _name(self.selection.series, self.start, stage)
+        """Where its ``first`` or its ``second`` replay lies in a store: by its first candidate, and how many it has."""
+        return f"{self.selection.series.name}/{self.start:08d}-{self.num_candidates}.{stage}.json"
 
 
 @dataclass(kw_only=True, slots=True)
@@ -283,7 +271,8 @@ class Selection:
     num_seen: int = 0
     num_candidates: int = 0
     num_episodes: int = 0
-    accepted: dict[int, frozenset[int]] = field(default_factory=dict)
+    #: By the names of their first replays, the places of the candidates that are certified.
+    accepted: dict[str, frozenset[int]] = field(default_factory=dict)
     exclusions: list[Exclusion] = field(default_factory=list)
     contents: set[str] = field(default_factory=set)
     #: By checker, comparisons with the verifier over all candidates, those that were left out included.
@@ -349,25 +338,23 @@ class Selection:
             seeds=seeds,
         )
 
-    def take(self, start: int, first: FirstReplay, second: SecondReplay) -> None:
-        """Take the outcomes of the shard whose first candidate has the number ``start``."""
-        differences = iter(second.differences)
+    def take(self, name: str, second: SecondReplay) -> None:
+        """Take the outcomes of the shard whose first replay has this ``name``."""
         accepted = set()
-        for place, outcome in enumerate(first.outcomes):
+        for place, outcome in enumerate(second.outcomes):
             self.num_seen += 1
-            difference = next(differences) if isinstance(outcome, Evidence) else None
             if self.complete and self.series.wanted is not None:
                 continue
             self.num_candidates += 1
             self._count(outcome.cross_checks)
-            refused = self._refusal(outcome, (*first.versions, *second.versions), difference)
+            refused = self._refusal(outcome, second)
             if refused is None:
                 accepted.add(place)
                 self.num_episodes += 1
             else:
                 self.exclusions.append(refused)
         if accepted:
-            self.accepted[start] = frozenset(accepted)
+            self.accepted[name] = frozenset(accepted)
 
     def _count(self, checks: Sequence[CrossCheck]) -> None:
         for check in in_brief(checks):
@@ -378,24 +365,21 @@ class Selection:
                 agreed=check.agreed,
             )
 
-    def _refusal(
-        self, outcome: Evidence | Exclusion, versions: Sequence[Versions], difference: str | None
-    ) -> Exclusion | None:
+    def _refusal(self, outcome: Repeated | Exclusion, second: SecondReplay) -> Exclusion | None:
         if isinstance(outcome, Exclusion):
             return outcome
-        identity = outcome.episode.episode_id
-        foreign = [found for found in versions if found != self.versions]
+        identity = outcome.marks[-1]
+        foreign = [found for found in second.versions if found != self.versions]
         if foreign:
             detail = f"{foreign[0]}, not {self.versions}"
             return Exclusion(identity, "version_disagreement", detail, outcome.cross_checks)
-        if difference is not None:
-            return Exclusion(identity, "nondeterministic", difference, outcome.cross_checks)
+        if outcome.difference is not None:
+            return Exclusion(identity, "nondeterministic", outcome.difference, outcome.cross_checks)
         # The same text, the same states and verdicts under other words, or another episode under the same name.
-        marks = (outcome.episode.content_hash(), _answers_digest(outcome), identity)
-        known = [mark for mark in marks if mark in self.contents]
+        known = [mark for mark in outcome.marks if mark in self.contents]
         if known:
             return Exclusion(identity, "duplicate", f"content {known[0]}", outcome.cross_checks)
-        self.contents.update(marks)
+        self.contents.update(outcome.marks)
         return None
 
     def result(self, store: ShardStore) -> CertifiedSchema:
@@ -411,14 +395,3 @@ class Selection:
             _config=self.config,
             _accepted=dict(self.accepted),
         )
-
-
-def _answers_digest(evidence: Evidence) -> str:
-    """A digest of what the verifier said of every order that was replayed, and of the steps' names."""
-    signatures: list[Json] = [operation.signature for operation in evidence.episode.operations]
-    return json_digest([signatures, replays_to_json(evidence.replays)])
-
-
-def _name(series: Series, start: int, stage: str) -> str:
-    """Where a replay of a shard lies in a store, by its first candidate's number."""
-    return f"{series.environment}/{series.schema}/{start:08d}.{stage}.json"

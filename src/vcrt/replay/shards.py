@@ -9,6 +9,7 @@ second opinions (`vcrt verify` repeats them).
 
 from __future__ import annotations
 
+import json
 import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,9 +27,16 @@ from vcrt.environments.contract import CrossCheck, Environment, Episode, Guards,
 from vcrt.environments.guarding import make_guarded
 from vcrt.environments.registry import Registered
 from vcrt.errors import VcrtError, VerifierFailure
-from vcrt.hashing import json_digest
+from vcrt.hashing import canonical_json, json_text, sha256_hex
 from vcrt.limits import MAX_EXHAUSTIVE
-from vcrt.replay.evidence import Evidence, FirstReplay, SecondReplay, replays_for_second_opinions
+from vcrt.replay.evidence import (
+    CertifiedTexts,
+    Evidence,
+    FirstReplay,
+    Repeated,
+    SecondReplay,
+    replays_for_second_opinions,
+)
 from vcrt.replay.lattice_replay import replay_lattices
 from vcrt.replay.replay import replay_exhaustively
 
@@ -81,51 +89,64 @@ def environment_of(factory: EnvironmentFactory) -> Environment:
     return make_guarded(factory.factory if isinstance(factory, Kept) else factory)
 
 
-def replay_first(shard: Shard) -> FirstReplay:
-    """Sample (or take), replay and judge the candidates of a shard."""
+def replay_first(shard: Shard) -> bytes:
+    """Sample (or take), replay and judge the candidates of a shard; return the JSON of a :class:`FirstReplay`."""
     with _naming(shard.schema):
         environment = environment_of(shard.factory)
         before = environment.versions()
         episodes = shard.episodes or _sampled(environment, shard)
         designed = environment.schema(shard.schema) if shard.seeds else None
         outcomes = [
-            _excluded(item, before, designed, shard.preset) or item
+            _judged(item, before, designed, shard.preset)
             for item in evidence_of(environment, episodes, sampled=shard.preset.samples)
         ]
-        return FirstReplay(
+        first = FirstReplay(
             versions=(before, environment.versions()),
             outcomes=tuple(outcomes),
             process=_this_process(),
         )
+        return canonical_json(first.to_json())
 
 
-def replay_again(work: tuple[Shard, FirstReplay]) -> SecondReplay:
+def replay_again(work: tuple[Shard, bytes]) -> SecondReplay:
     """Sample and replay what was certified once more: in another process, environment and succession."""
-    shard, first = work
+    shard, body = work
+    first = FirstReplay.from_json(json.loads(body))
     if first.process == _this_process():
         (second,) = processes.in_fresh_processes(replay_again, [work], jobs=1)
         return second
     with _naming(shard.schema):
-        evidence = first.evidence()
-        episodes = [item.episode for item in evidence]
+        certified = [one for one in first.outcomes if isinstance(one, CertifiedTexts)]
+        episodes = [one.evidence.episode for one in certified]
         contents = _contents(shard.episodes)
         environment, before, again = (
             _AHEAD.pop(contents) if contents in _AHEAD else _again(shard, episodes)
         )
         by_content = {replays.episode.content_hash(): replays for replays in again}
         sampled = {e.episode_id: e.content_hash() for e in _sampled(environment, shard)}
-        differences: list[str | None] = []
-        for item in evidence:
-            content = item.episode.content_hash()
-            if shard.seeds and sampled[item.episode.episode_id] != content:
-                differences.append("its seed gave another episode in another process")
-            else:
-                differences.append(difference_of(item.replays, by_content[content]))
         return SecondReplay(
-            versions=(before, environment.versions()),
-            differences=tuple(differences),
-            of=json_digest(first.to_json()),
+            versions=(*first.versions, before, environment.versions()),
+            outcomes=tuple(
+                one if isinstance(one, Exclusion) else _repeated(one, by_content, sampled)
+                for one in first.outcomes
+            ),
+            of=sha256_hex(body),
         )
+
+
+def _repeated(
+    first: CertifiedTexts, again: Mapping[str, EpisodeReplays], sampled: Mapping[str, str]
+) -> Repeated:
+    """Compare the two replays of a candidate."""
+    evidence = first.evidence
+    content, name = evidence.episode.content_hash(), evidence.episode.episode_id
+    if sampled and sampled[name] != content:
+        difference: str | None = "its seed gave another episode in another process"
+    else:
+        difference = difference_of(evidence.replays, again[content])
+    signatures = json_text([operation.signature for operation in evidence.episode.operations])
+    answers = sha256_hex(f"[{signatures},{first.columns['replays']}]".encode())
+    return Repeated((content, answers, name), evidence.cross_checks, difference)
 
 
 def replay_ahead(shard: Shard) -> None:
@@ -161,15 +182,14 @@ def only_episode(shard: Shard, episode: str) -> Shard | None:
     return replace(shard, seeds=seeds, episodes=episodes)
 
 
-def only_episode_again(
-    work: tuple[Shard, FirstReplay], episode: str
-) -> tuple[Shard, FirstReplay] | None:
+def only_episode_again(work: tuple[Shard, bytes], episode: str) -> tuple[Shard, bytes] | None:
     """As :func:`only_episode`, with what the first replay gave of that candidate."""
     shard = only_episode(work[0], episode)
     if shard is None:
         return None
-    own = tuple(item for item in work[1].evidence() if item.episode.episode_id == episode)
-    return shard, replace(work[1], outcomes=own)
+    first = json.loads(work[1])
+    own = [one for one in first["outcomes"] if one.get("columns", {}).get("episode_id") == episode]
+    return shard, canonical_json({**first, "outcomes": own})
 
 
 def certify_again(
@@ -254,16 +274,16 @@ def difference_of(first: EpisodeReplays, second: EpisodeReplays) -> str | None:
     return second.tree.contradiction
 
 
-def _excluded(
+def _judged(
     evidence: Evidence, versions: Versions, designed: Schema | None, preset: Preset
-) -> Exclusion | None:
-    """Why an episode is left out; as outside its schema where its anti-diamonds are not of the kind designed there."""
+) -> CertifiedTexts | Exclusion:
+    """Certify an episode or leave it out, as outside its schema where its anti-diamonds are of another kind."""
     outcome = certify_episode(evidence.replays, versions, preset, evidence.cross_checks)
     if isinstance(outcome, Exclusion):
         return outcome
     kinds = outcome.kinds
     if designed is None or designed.designed(kinds) or (preset.is_any and not kinds):
-        return None
+        return CertifiedTexts.of(outcome, preset)
     found = " and ".join(sorted(kinds))
     detail = f"the anti-diamond {found}, where the schema is for {designed.relation}"
     return Exclusion(evidence.episode.episode_id, "outside_schema", detail, evidence.cross_checks)

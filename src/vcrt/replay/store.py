@@ -21,13 +21,13 @@ from vcrt.hashing import Json, canonical_json, json_digest, sha256_hex
 from vcrt.replay.config import CertificationConfig
 from vcrt.storage import make_directory, remove_unfinished_files, write_file
 
-_FORMAT = "vcrt-shards/1"
+_FORMAT = "vcrt-shards/2"
 #: Names what a store belongs to.
 IDENTITY = "identity.json"
 #: The lock of whoever works in a store.
 LOCK = "lock"
-#: The largest piece that is read, in bytes: it holds the replays of a shard's few episodes.
-_MAX_PIECE = 256 * 2**20
+#: The largest piece that is read, in bytes: it holds a dataset's rows of a shard's few episodes.
+_MAX_PIECE = 768 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +39,14 @@ class ShardStore:
 
     def read(self, name: str) -> Any:
         """The content of a piece, or None if it is not there whole; raises :class:`TooLargeError` for one too large."""
-        body = self._body(name)
+        body = self.body(name)
         try:
             return None if body is None else json.loads(body)
         except (ValueError, RecursionError):
             return None
 
-    def digest(self, name: str) -> str | None:
-        """The SHA-256 of the content's canonical JSON, or None if the piece is not there whole."""
-        body = self._body(name)
-        return None if body is None else sha256_hex(body)
-
-    def _body(self, name: str) -> bytes | None:
+    def body(self, name: str) -> bytes | None:
+        """The content of a piece as canonical JSON; otherwise as :meth:`read`."""
         try:
             size = (self.path / name).stat().st_size
         except OSError:
@@ -62,11 +58,10 @@ class ShardStore:
         except (OSError, ValueError, RecursionError):
             return None
 
-    def write(self, name: str, content: Json) -> None:
-        """Put a finished piece under ``name``, a relative path."""
+    def write(self, name: str, body: bytes) -> None:
+        """Put a finished piece under ``name``, a relative path; ``body`` is its canonical JSON."""
         file = self.path / name
         make_directory(file.parent)
-        body = canonical_json(content)
         _require_size(file, len(body))
         write_file(file, canonical_json(self._header(name, body)) + b"\n" + body)
 

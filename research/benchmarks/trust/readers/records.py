@@ -16,7 +16,7 @@ from vcrt.certificates.episodes import preset_named
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import VcrtError
 from vcrt.hashing import json_digest, sha256_hex
-from vcrt.records.audit import AUDIT_COLUMNS, certified_documents, certified_from_row
+from vcrt.records.audit import AUDIT_COLUMNS, certified_from_row
 from vcrt.records.certificate import certificate_document, read_certificate
 from vcrt.records.dataset import (
     POLICY_COLUMNS,
@@ -30,7 +30,7 @@ from vcrt.records.manifest import AGREEMENT, MANIFEST, Manifest, audit_name, pol
 from vcrt.records.policy_view import record_from_json
 from vcrt.records.rows import read_rows, write_rows
 from vcrt.replay.config import sampled
-from vcrt.replay.evidence import FirstReplay
+from vcrt.replay.evidence import FirstReplay, certified_documents
 from vcrt.replay.store import IDENTITY, ShardStore, read_identity
 from vcrt_research.anonymity.result import AnonymityReport, read_report, report_bytes
 from vcrt_train.protocol.relation_records import read_relation_record
@@ -198,7 +198,15 @@ def _shards(place: Path) -> Iterator[Target]:
     piece = folder / "piece.json"
     replay: dict[str, Any] = {
         "versions": [{"environment": "e", "adapter": "1", "canonicalizer": "1", "verifier": "v", "libraries": {}}],
-        "outcomes": [{"exclusion": "duplicate", "episode_id": "e/s/0", "detail": "", "cross_checks": [["c", 1, 1]]}],
+        "outcomes": [
+            {
+                "kind": "duplicate",
+                "episode_id": "e/s/0",
+                "detail": "",
+                "cross_checks": [{"checker": "c", "checked": 1, "agreed": 1}],
+            },
+            {"columns": {"episode": "{}"}, "num_legal": 1, "replayed": None},
+        ],
         "process": "p",
     }  # fmt: skip
 
@@ -218,7 +226,7 @@ def _shards(place: Path) -> Iterator[Target]:
     yield Target(
         name="shard identity",
         form="JSON",
-        seeds=dumped({"format": "vcrt-shards/1", "config": {}}),
+        seeds=dumped({"format": "vcrt-shards/2", "config": {}}),
         read=identity,
         weight=4,
         is_json=True,
