@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import vcrt
 from command_line import run
 from shop import Shop
+from vcrt.api.logs import LiftedCalls
+from vcrt.api.schedules import _told
 from vcrt.calls.batches import BatchTests, batches_of, order_of_log
 from vcrt.calls.call_logs import read_traces
+from vcrt.calls.differences import difference_of
 from vcrt.calls.log_lifting import run_trace
-from vcrt.environments.contract import Rejected
+from vcrt.calls.schedules import schedule_of
+from vcrt.certificates.lattice import Lattice
+from vcrt.certificates.replay_tree import EpisodeReplays, ReplayTree
+from vcrt.environments.contract import Operation, Provenance, Rejected
+from vcrt.environments.folder_states import Entry
+from vcrt.environments.tool_calls import episode_of_calls
 from vcrt.randomness import generator
 from vcrt.replay.lattice_replay import replay_lattices
 
@@ -177,6 +187,34 @@ def test_a_log_of_single_calls_has_todays_count(written, capsys):
     assert "sent together" not in out
 
 
+@pytest.mark.parametrize("key", ["id", "call_id", "tool_call_id", "toolCallId"])
+def test_identifiers_are_those_of_the_log(written, key):
+    calls = [
+        {
+            key: f"call {n}",
+            "name": "look",
+            "arguments": {"item": "tea"},
+            "output": {"item": "tea", "left": 3},
+        }
+        for n in (1, 2)
+    ]
+    assert scheduled(written(calls)).ids == ("call 1", "call 2")
+
+
+def test_identifiers_of_requests_are_those_of_the_session(written):
+    lines = []
+    for number in (7, 8):
+        params = {"name": "look", "arguments": {"item": "tea"}}
+        lines.append({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
+    text = '{"item":"tea","left":3}'
+    for number in (8, 7):
+        result = {"content": [{"type": "text", "text": text}], "isError": False}
+        lines.append({"jsonrpc": "2.0", "id": number, "result": result})
+    found = scheduled(written(lines))
+    assert (found.ids, found.rounds) == (("7", "8"), ((0, 1),))
+    assert found.batches[0].safe == (0, 1)
+
+
 def test_json_has_identifiers_batches_and_differences(written, capsys):
     message = [order("o1", "rice", "ann"), deliver("d1", "rice", 5), order("o2", "tea", "ann")]
     path = written(openai(message, [look("l1", "tea", 2)]))
@@ -274,6 +312,201 @@ def test_states_of_other_forms_differ_in_lines_and_long_outputs_in_their_part(wr
     assert [each.call for each in outputs] == [0, 1]
     assert outputs[0].forward.endswith('3 lines"')
     assert outputs[0].reverse.endswith('4 lines"')
+
+
+class Folder(vcrt.CallEnvironment):
+    """Files by path, kept as the environments of servers keep them."""
+
+    name = "folder"
+    ignored = frozenset({"*.log"})
+
+    def reset(self, initial):
+        return {"a.txt": b"one\ntwo\n", "raw": b"\0\xff"}
+
+    def call(self, state, name, arguments):
+        path, text = arguments["path"], arguments["text"].encode()
+        state["x.log"] = text
+        if name == "append":
+            state[path] = state.get(path, b"") + text + b"\n"
+        elif name == "remove":
+            state.pop(path, None)
+        else:
+            state[path] = text
+
+    def canonical(self, state):
+        return repr([each for each in sorted(state.items()) if each[0] != "x.log"]).encode()
+
+    def snapshot(self, state):
+        content = {path: Entry("file", 0o644, text) for path, text in state.items()}
+        return SimpleNamespace(content=content)
+
+    def restore(self, snapshot):
+        return {path: entry.content for path, entry in snapshot.content.items()}
+
+
+@pytest.mark.parametrize(
+    ("calls", "places"),
+    [
+        (
+            [("append", "a.txt", "three"), ("append", "a.txt", "four")],
+            [("a.txt, line 3", '"three"', '"four"')],
+        ),
+        (
+            [("write", "b.txt", "new"), ("remove", "b.txt", "")],
+            [("b.txt", None, '"new"')],
+        ),
+        (
+            [("write", "raw", "text"), ("append", "raw", "more")],
+            [("raw", '"textmore\\n"', '"text"')],
+        ),
+    ],
+)
+def test_states_of_folders_differ_in_files_and_lines(written, calls, places):
+    made = [
+        (f"c{n}", name, {"path": path, "text": text}, None)
+        for n, (name, path, text) in enumerate(calls)
+    ]
+    lines = [line for line in openai(made) if line["role"] == "assistant"]
+    (conflict,) = scheduled(written(lines), Folder).batches[0].conflicts
+    assert [(each.where, each.forward, each.reverse) for each in conflict.difference] == places
+
+
+def test_long_values_are_shortened_around_what_differs():
+    class Long(Texts):
+        name = "long"
+
+        def call(self, state, name, arguments):
+            state[0] = "x" * 500 + arguments["line"] + "y" * 500
+
+    first, second = (
+        Operation(signature=n, payload={"name": "a", "arguments": {"line": n}}) for n in "ab"
+    )
+    provenance = Provenance(source="a test", generator="by hand", seed=0)
+    made = episode_of_calls("long", "log", None, [first, second], provenance)
+    (replays,) = replay_lattices(Long(), [made])
+    certificate = Lattice.of(replays.tree).certificate(0, (0, 1))
+    (place,) = difference_of(Long(), made, certificate)
+    assert place.where == "state, line 1"
+    assert place.forward == "..." + "x" * 20 + "b" + "y" * 59 + "..."
+    assert place.reverse == "..." + "x" * 20 + "a" + "y" * 59 + "..."
+
+
+class Sets:
+    """An object with a set, a list and another object that all of them name."""
+
+    def __init__(self):
+        self.tags, self.names, self.owner = set(), [], {"by": None}
+        self.last = self.owner
+
+
+class Objects(vcrt.CallEnvironment):
+    """Objects with parts of several kinds."""
+
+    name = "objects"
+
+    def reset(self, initial):
+        return Sets()
+
+    def call(self, state, name, arguments):
+        value = arguments["value"]
+        if name == "tag":
+            state.tags = {value}
+        elif name == "renew":
+            state.owner = {"by": value}
+        else:
+            state.names.append(float(value))
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "places"),
+    [
+        ("tag", "ab", [("state.tags[0]", '"\\"b\\""', '"\\"a\\""')]),
+        ("renew", "ab", [('state.owner["by"]', '"b"', '"a"')]),
+        ("add", "12", [("state.names[0]", "1.0", "2.0"), ("state.names[1]", "2.0", "1.0")]),
+    ],
+)
+def test_states_of_objects_differ_in_their_parts(written, name, values, places):
+    made = [(value, name, {"value": value}, None) for value in values]
+    lines = [line for line in openai(made) if line["role"] == "assistant"]
+    (conflict,) = scheduled(written(lines), Objects).batches[0].conflicts
+    assert [(each.where, each.forward, each.reverse) for each in conflict.difference] == places
+
+
+class Late(vcrt.CallEnvironment):
+    """Marks, and a last call that sees the second one only behind the first."""
+
+    name = "late"
+
+    def reset(self, initial):
+        return set()
+
+    def call(self, state, name, arguments):
+        seen = {"0", "1"} <= state
+        state.add(name)
+        return "rare" if name == "2" and seen else "usual"
+
+
+def late_calls(environment, path, *, wrong=()):
+    """The calls of a log of which nobody asked for the last one right behind the first; ``wrong`` answers differ."""
+    (trace,) = read_traces(path)
+    (window,) = run_trace(environment, trace, 0, source="a test").windows
+    (replays,) = replay_lattices(environment, [window.episode])
+    answers = {
+        sequence: replace(reached, output="wrong") if sequence in wrong else reached
+        for sequence, reached in replays.tree.answers.items()
+        if sequence[:2] != (0, 2)
+    }
+    seen = {each: replays.tree.answers[each] for each in answers}
+    return LiftedCalls(
+        trace=trace,
+        first=0,
+        replays=EpisodeReplays(window.episode, ReplayTree.of(3, answers)),
+        outcome=None,
+        flows=(),
+        schedule=schedule_of(ReplayTree.of(3, seen)),
+    )
+
+
+def test_a_conflict_that_samples_do_not_show_is_in_the_schedule(written):
+    calls = [[("a", "0", {}, None)], [("b", "1", {}, None), ("c", "2", {}, None)]]
+    path = written([line for line in openai(*calls) if line["role"] == "assistant"])
+    lifted = late_calls(Late(), path)
+    assert lifted.schedule.order.pairs == ((0, 2),)
+    found = _told(Late(), lifted)
+    assert [each.calls for each in found.batches[0].conflicts] == [(1, 2)]
+    assert (1, 2) in found.schedule.order.pairs
+    assert found.num_rounds == len(found.rounds)
+
+    lifted = late_calls(Late(), path, wrong={(0, 1, 2)})
+    found = _told(Late(), lifted)
+    assert found.schedule is None
+    assert found.problem.startswith("nondeterministic: the sequence [0, 1, 2]")
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_message_of_many_calls_is_compared_in_some_contexts(written, alone):
+    message = [look(f"l{n}", "tea", 3) for n in range(10)]
+    message += [look("r", "rice", 1), order("o", "rice", "ann")]
+    before = [] if alone else [[deliver("d", "salt", 1)]]
+    (trace,) = read_traces(written(openai(*before, message)))
+    episode = run_trace(Shop(), trace, 0, source="a test").windows[0].episode
+    (replays,) = replay_lattices(Shop(), [episode])
+    tests = BatchTests(Shop(), replays, order_of_log(trace, range(episode.num_operations)))
+    first = 0 if alone else 1
+    batch = tests.test(range(first, first + 12), place="here", raced=False)
+    assert not batch.complete
+    assert not batch.not_compared
+    assert batch.safe == tuple(range(first, first + 10))
+    assert [each.calls for each in batch.conflicts] == [(first + 10, first + 11)]
+    assert (len(tests.answers.by_sequence) == len(replays.tree)) == alone
+
+
+def test_a_window_has_the_calls_of_its_messages(written):
+    messages = [[look("l0", "tea", 3), order("o1", "tea", "ann"), order("o2", "rice", "ann")]]
+    found = vcrt.schedule(written(openai(*messages)), environment=Shop, jobs=1, window=2)
+    assert [each.ids for each in found] == [("l0", "o1"), ("o1", "o2")]
+    assert [each.batches[0].calls for each in found] == [(0, 1), (0, 1)]
+    assert [len(each.batches[0].conflicts) for each in found] == [1, 1]
 
 
 def test_arguments_of_one_message_do_not_come_from_its_outputs(written):

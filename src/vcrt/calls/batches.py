@@ -6,7 +6,7 @@ when another had its output stays behind that one. A call is *safe* if it commut
 all of these contexts: wherever it runs among them, states and outputs are the same.
 
 If the evidence of the whole trace lacks some of these contexts, the batch is replayed by itself, as a window of the
-trace. Not covered: schedules of whole traces (see :mod:`vcrt.calls.schedules`).
+trace, unless it is all of the trace. Not covered: schedules of whole traces (see :mod:`vcrt.calls.schedules`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from vcrt.calls.log_traces import Trace
 from vcrt.certificates.certificates import Certificate, UncertifiedError
 from vcrt.certificates.lattice import Lattice
 from vcrt.certificates.long_episodes import sound_lattice
-from vcrt.certificates.replay_tree import Answers, EpisodeReplays
+from vcrt.certificates.replay_tree import Answers, EpisodeReplays, ReplayTree
 from vcrt.environments.tool_calls import CallEnvironment, initial_of
+from vcrt.limits import MAX_COMPLETE
 from vcrt.partial_orders import PartialOrder
 from vcrt.replay.lattice_replay import replay_lattices
 
@@ -98,23 +99,22 @@ class BatchTests:
     replays: EpisodeReplays
     order: PartialOrder
     answers: Answers = field(init=False)
-    _whole: Lattice = field(init=False)
 
     def __post_init__(self) -> None:
         self.answers = Answers(dict(self.replays.tree.answers))
-        self._whole = Lattice.of(self.replays.tree)
 
     def test(self, calls: range, *, place: str, raced: bool) -> Batch:
         """Test a batch; raises what the environment raises."""
         batch = Batch(calls=tuple(calls), place=place, raced=raced)
-        lattice = self._whole
-        contexts, complete = self._contexts(lattice, calls)
-        if not complete:
-            try:
-                lattice = self._replayed(calls)
-            except UncertifiedError as error:
-                return replace(batch, problem=f"{error.kind}: {error}")
+        try:
+            lattice = self._lattice(calls)
             contexts, complete = self._contexts(lattice, calls)
+            if not complete and len(calls) < max(self.order.num_operations, MAX_COMPLETE + 1):
+                self._replay(calls)
+                lattice = self._lattice(calls)
+                contexts, complete = self._contexts(lattice, calls)
+        except UncertifiedError as error:
+            return replace(batch, problem=f"{error.kind}: {error}")
         compared = self._compared(lattice, calls, contexts)
         found = [lattice.certificate(n, pair) for pair, n in compared.items() if n is not None]
         unsafe = {
@@ -136,8 +136,21 @@ class BatchTests:
             complete=complete,
         )
 
-    def _replayed(self, calls: range) -> Lattice:
-        """Replay a batch by itself, after the calls before it; raises :class:`UncertifiedError` for flawed replays."""
+    def _lattice(self, calls: range) -> Lattice:
+        """Build the lattice of a batch, after the calls before it; raises :class:`UncertifiedError` if it is flawed."""
+        prefix, number = tuple(range(calls.start)), self.order.num_operations
+        within = {
+            sequence: reached
+            for sequence, reached in self.answers.by_sequence.items()
+            if sequence == prefix[: len(sequence)]
+            or (sequence[: calls.start] == prefix and max(sequence) < calls.stop)
+        }
+        return sound_lattice(
+            ReplayTree.of(number, within, self.answers.contradiction), allow_idle=True
+        )
+
+    def _replay(self, calls: range) -> None:
+        """Replay a batch by itself, as a window of the trace."""
         episode, initial = self.replays.episode, initial_of(self.replays.episode)
         before: Any = initial.get("before", ())
         earlier = [operation.payload for operation in episode.operations[: calls.start]]
@@ -147,17 +160,12 @@ class BatchTests:
             operations=episode.operations[calls.start : calls.stop],
         )
         (found,) = replay_lattices(self.environment, [window])
-        prefix = tuple(range(calls.start))
-        known = self.replays.tree.answers
-        own = Answers(
-            {prefix[:length]: known[prefix[:length]] for length in range(len(prefix) + 1)}
-        )
         for sequence, reached in found.tree.answers.items():
             if sequence:
-                for answers in (own, self.answers):
-                    answers.note((*prefix, *(calls[n] for n in sequence)), reached)
-        sound_lattice(found.tree, allow_idle=True)
-        return sound_lattice(own.tree(episode.num_operations), allow_idle=True)
+                whole = (*range(calls.start), *(calls[n] for n in sequence))
+                self.answers.note(whole, reached)
+        if found.tree.contradiction is not None:
+            raise UncertifiedError("nondeterministic", found.tree.contradiction)
 
     def _moves(self, lattice: Lattice, number: int, calls: range) -> list[int]:
         return [n for n in self.order.moves(lattice.contexts[number].done) if n in calls]

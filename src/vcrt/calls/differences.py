@@ -125,7 +125,8 @@ def _plain(form: Any) -> Any:
     if isinstance(inner, Mapping):
         return {name: _plain(each) for name, each in inner.items()}
     if not isinstance(inner, list):
-        return inner
+        is_number = _kind(form) == "float" and str(inner).lstrip("-")[:1].isdigit()
+        return float(str(inner)) if is_number else inner
     if inner and all(isinstance(each, list) for each in inner):
         return {key.strip('"'): _plain(each) for key, each in inner}
     return [_plain(each) for each in inner]

@@ -56,6 +56,8 @@ _SESSION = {"uuid", "leafUuid", "sessionId", "session_id", "messageId"}
 #: The fields that an object may have beside a call whose arguments are left out: others may be its arguments.
 _BESIDE = {"id", "type", "call_id", "index", "status"}
 _OUTPUTS = ("output", "result")
+#: The names of a call's identifier.
+_IDENTIFIERS = ("id", "call_id", "tool_call_id", "toolCallId")
 #: Words of the names of fields beside a call that hold neither its arguments nor its output.
 _NOTES = frozenset(
     re.findall(
@@ -136,9 +138,13 @@ def _plain(value: Mapping[str, Any], where: str) -> Called:
     if len(given) > 1 and canonical_json(given[0]) != canonical_json(given[1]):
         raise malformed(where, f"a call of {name!r} with two outputs")
     own = {"name", "tool", *_OUTPUTS, "isError", "is_error", "outcome", "error"}
+    if {"arguments", "args"} & set(
+        value
+    ):  # else it could be the result of a call that stands elsewhere
+        own |= {*_IDENTIFIERS}
     arguments = _arguments(value, own, where)
     output, error = value.get("output", value.get("result")), value.get("error")
-    shown = _text(value.get("id", value.get("call_id")))
+    shown = next((_text(value[key]) for key in _IDENTIFIERS if key in value), None)
     if not _failed(value) and not any(key in value for key in _OUTPUTS):
         return Called(name, arguments, shown=shown)
     alone = output is None and error not in (None, False, True, "")
