@@ -125,11 +125,12 @@ def outcomes(seeds, *, sampled):
     return found
 
 
-def test_complete_evidence_certifies_the_legal_orders_or_nothing():
-    found = outcomes(range(120), sampled=False)
+@pytest.mark.parametrize("number", [60, pytest.param(240, marks=pytest.mark.slow)])
+def test_complete_evidence_certifies_the_legal_orders_or_nothing(number):
+    found = outcomes(range(number), sampled=False)
     assert found["wrong"] == 0
-    assert found["right"] >= 15
-    assert found["left out"] >= 30
+    assert found["right"] >= number / 8
+    assert found["left out"] >= number / 4
 
 
 @pytest.mark.slow

@@ -24,7 +24,6 @@ from vcrt.errors import MalformedInputError
 from vcrt.replay.evidence import evidence_from_json
 from vcrt.replay.shards import difference_of, evidence_of, replays_of
 
-WORLDS = 204
 #: What cannot be read, or lies where no replay puts it back. (Copies of "labelled" arrays lose what they hold.)
 HIDDEN = {"counted", "closure", "iterator", "view"}
 
@@ -48,10 +47,11 @@ def commute(environment, kind, calls):
     return not schedule_of(first.tree).edges
 
 
-def test_random_worlds_agree_with_brute_force_or_are_refused_by_their_place():
+@pytest.mark.parametrize("worlds", [102, pytest.param(408, marks=pytest.mark.slow)])
+def test_random_worlds_agree_with_brute_force_or_are_refused_by_their_place(worlds):
     draw, environment = random.Random(40), make_guarded(Unusual)
     found = Counter()
-    for number in range(WORLDS):
+    for number in range(worlds):
         kind = list(KINDS)[number % len(KINDS)]
         calls = calls_of(draw)
         said = said_of(environment, kind, calls)
@@ -60,9 +60,9 @@ def test_random_worlds_agree_with_brute_force_or_are_refused_by_their_place():
             assert "state" in said
         else:
             assert said == ("apart" if differ(kind, calls) else "equal"), (kind, calls)
-    assert found["apart"] > 70
-    assert found["equal"] > 50
-    assert 12 < found["refused"] <= WORLDS * (len(HIDDEN) + 1) // len(KINDS)
+    assert found["apart"] > 0.34 * worlds
+    assert found["equal"] > 0.24 * worlds
+    assert 0.06 * worlds < found["refused"] <= worlds * (len(HIDDEN) + 1) // len(KINDS)
 
 
 @pytest.mark.parametrize("kind", sorted(HIDDEN - {"counted"}))

@@ -21,13 +21,15 @@ pytestmark = pytest.mark.processes
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    return faults.made(tmp_path_factory.mktemp("faulty") / "plug-in")
+    return faults.made_with_dataset(tmp_path_factory.mktemp("faulty") / "plug-in")
 
 
 def met(place, command, fault, **options):
     """How a command ended that met a fault; what it left behind is removed."""
     for left in [*place.glob("new*")]:
         shutil.rmtree(left)
+    if "--certificate" in command and not (place / "certificate.json").exists():
+        faults.add_certificate(place)
     before = (place / "data" / "agreement.json").read_bytes()
     done = faults.run(place, *faults.COMMANDS[command], fault=fault, **options)
     assert faults.flaw(command, fault, done) is None, done.stdout + done.stderr
