@@ -349,15 +349,15 @@ class Folder(vcrt.CallEnvironment):
     [
         (
             [("append", "a.txt", "three"), ("append", "a.txt", "four")],
-            [("a.txt, line 3", '"three"', '"four"')],
+            [("file a.txt, line 3", '"three"', '"four"')],
         ),
         (
             [("write", "b.txt", "new"), ("remove", "b.txt", "")],
-            [("b.txt", None, '"new"')],
+            [("file b.txt", None, '"new"')],
         ),
         (
             [("write", "raw", "text"), ("append", "raw", "more")],
-            [("raw", '"textmore\\n"', '"text"')],
+            [("file raw", '"textmore\\n"', '"text"')],
         ),
     ],
 )
@@ -389,6 +389,27 @@ def test_long_values_are_shortened_around_what_differs():
     assert place.where == "state, line 1"
     assert place.forward == "..." + "x" * 20 + "b" + "y" * 59 + "..."
     assert place.reverse == "..." + "x" * 20 + "a" + "y" * 59 + "..."
+
+
+def test_deep_states_are_compared(written):
+    class Deep(vcrt.CallEnvironment):
+        name = "deep"
+
+        def reset(self, initial):
+            return {"inner": None}
+
+        def call(self, state, name, arguments):
+            for _ in range(700):
+                state["inner"] = {"inner": state["inner"]}
+            state["inner"] = [state["inner"], arguments["line"]]
+            return "done"
+
+    calls = [(f"c{n}", "add", {"line": f"line {n}"}, None) for n in (1, 2)]
+    lines = [line for line in openai(calls) if line["role"] == "assistant"]
+    (conflict,) = scheduled(written(lines), Deep).batches[0].conflicts
+    inner, outer = conflict.difference
+    assert (inner.where[:18], len(inner.where)) == ('state["inner"][0][', 163)
+    assert (outer.where, outer.forward) == ('state["inner"][1]', '"line 2"')
 
 
 class Sets:

@@ -60,26 +60,35 @@ def difference_of(
     States are replayed. Their keys and values are hidden where outputs are: with ``--redact``, or if the environment's
     class has a ``redact`` of its own. Raises what the environment raises.
     """
-    state: Iterable[_Place] = ()
-    if certificate.verdict == "conflicts":
-        one, other = (
-            state_after(environment, episode, (*certificate.context, *path.operations))
-            for path in (certificate.forward, certificate.reverse)
-        )
-        objects = unseen_by(environment) is None
-        state = (
-            _of_objects(environment, one, other) if objects else _of_bytes(environment, one, other)
-        )
-        if is_redacted(episode) or type(environment).redact is not CallEnvironment.redact:
-            wheres = [without_keys(where) if objects else "state" for where, *_ in state]
-            state = [(where, HIDDEN, HIDDEN) for where in dict.fromkeys(wheres)]
     with deeply():
-        found = [_around(*place) for place in islice(state, MAX_PLACES)]
+        found: list[Differing] = []
+        if certificate.verdict == "conflicts":
+            state = _of_states(environment, episode, certificate)
+            found += [_around(*place) for place in islice(state, MAX_PLACES)]
         for call in certificate.observers:
             given, otherwise = certificate.forward.output_of, certificate.reverse.output_of
             places = _of_texts(given.get(call), otherwise.get(call), "output")
             found += [_around(*place, call) for place in islice(places, MAX_PLACES)]
-    return tuple(found)
+        return tuple(found)
+
+
+def _of_states(
+    environment: CallEnvironment[Any], episode: Episode, certificate: Certificate
+) -> Iterable[_Place]:
+    one, other = (
+        state_after(environment, episode, (*certificate.context, *path.operations))
+        for path in (certificate.forward, certificate.reverse)
+    )
+    objects = unseen_by(environment) is None
+    if objects:
+        form = partial(form_of, ignored=environment.ignored, key_order=environment.key_order)
+        found = _of_forms(form(one), form(other), "state")
+    else:
+        found = _of_bytes(environment, one, other)
+    if is_redacted(episode) or type(environment).redact is not CallEnvironment.redact:
+        wheres = [without_keys(where) if objects else "state" for where, *_ in found]
+        return [(where, HIDDEN, HIDDEN) for where in dict.fromkeys(wheres)]
+    return found
 
 
 def _around(where: str, one: str | None, other: str | None, call: int | None = None) -> Differing:
@@ -95,12 +104,9 @@ def _around(where: str, one: str | None, other: str | None, call: int | None = N
         end = start + MAX_VALUE
         return "..." * (start > 0) + text[start:end] + "..." * (len(text) > end)
 
+    if len(where) > 2 * MAX_VALUE:
+        where = f"{where[:MAX_VALUE]}...{where[-MAX_VALUE:]}"
     return Differing(where=where, forward=part(one), reverse=part(other), call=call)
-
-
-def _of_objects(environment: CallEnvironment[Any], one: Any, other: Any) -> Iterator[_Place]:
-    form = partial(form_of, ignored=environment.ignored, key_order=environment.key_order)
-    return _of_forms(form(one), form(other), "state")
 
 
 def _of_forms(one: Json, other: Json, where: str) -> Iterator[_Place]:
@@ -143,7 +149,7 @@ def _of_bytes(environment: CallEnvironment[Any], one: Any, other: Any) -> Iterat
             if not ignored and (entry is None or now is None or entry[:3] != now[:3]):
                 found = True
                 contents = [None if each is None else each.content for each in (entry, now)]
-                yield _of_lines(contents[0], contents[1], printable_path(path))
+                yield _of_lines(contents[0], contents[1], f"file {printable_path(path)}")
     if not found:
         yield _of_lines(environment.canonical(one), environment.canonical(other), "state")
 
