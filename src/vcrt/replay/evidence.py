@@ -1,7 +1,7 @@
-"""Write and read what a verifier said of one episode, as JSON, and what the two passes over a shard gave.
+"""Write and read a verifier's answers about one episode, as JSON, and the results of the two passes over a shard.
 
-Evidence is complete: certificates, relations and orbit are derived from it and nothing else. The worker that replays an
-episode first derives them; a dataset takes over its texts (:mod:`vcrt.records.audit` has the other columns).
+Evidence is complete: certificates, relations and orbit are derived from it alone. The worker that replays an episode
+first derives them; a dataset takes over its texts (:mod:`vcrt.records.audit` has the other columns).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from vcrt.replay.replay import replay_from_json, replay_to_json
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was replayed of an episode (every order, or a tree of sequences) and the second opinions on it."""
+    """The replays of an episode (every order, or a tree of sequences) and the second opinions on it."""
 
     replays: EpisodeReplays
     cross_checks: tuple[CrossCheck, ...] = ()
@@ -45,7 +45,7 @@ class Evidence:
         return self.replays.episode
 
     def to_json(self) -> dict[str, Json]:
-        """The JSON form; :func:`evidence_from_json` reads it."""
+        """Return the JSON form; :func:`evidence_from_json` reads it."""
         return {
             "episode": episode_to_json(self.episode),
             "replays": replays_to_json(self.replays),
@@ -54,7 +54,7 @@ class Evidence:
 
 
 def evidence_from_json(value: Mapping[str, Any]) -> Evidence:
-    """Read evidence; raises :class:`vcrt.errors.MalformedInputError` for a replay of another form."""
+    """Read evidence; raise :class:`vcrt.errors.MalformedInputError` for a replay of another form."""
     return Evidence(
         replays_from_json(episode_from_json(value["episode"]), value["replays"]),
         cross_checks_from_json(value["cross_checks"]),
@@ -62,32 +62,32 @@ def evidence_from_json(value: Mapping[str, Any]) -> Evidence:
 
 
 def replays_to_json(replays: EpisodeReplays) -> Json:
-    """A list of the replays of all orders, or the object that a tree of sequences is."""
+    """Return a list of the replays of all orders, or the object of a tree of sequences."""
     if not replays.exhaustive:
         return replays.tree.to_json()
     return [replay_to_json(replay) for replay in replays.replays]
 
 
 def replays_from_json(episode: Episode, value: Any) -> EpisodeReplays:
-    """Read what :func:`replays_to_json` writes; raises :class:`vcrt.errors.MalformedInputError`."""
+    """Read the output of :func:`replays_to_json`; raise :class:`vcrt.errors.MalformedInputError` for another form."""
     if isinstance(value, Mapping):
         return EpisodeReplays(episode, tree_from_json(value))
     return EpisodeReplays.of_every_order(episode, [replay_from_json(each) for each in value])
 
 
 def num_replayed(replays: Any) -> int:
-    """How many sequences were replayed, by the JSON form: orders, or the nodes of a tree with its root."""
+    """Return the number of replayed sequences from the JSON form: orders, or the nodes of a tree with its root."""
     return 1 + len(replays["nodes"]) if isinstance(replays, Mapping) else len(replays)
 
 
-#: The most sequences that are shown to a second engine, where not every order was replayed.
+#: The most sequences for a second opinion, if not every order was replayed.
 MAX_SHOWN = 24
 
 
 def replays_for_second_opinions(replays: EpisodeReplays) -> Sequence[Replay]:
-    """The replays that second opinions are asked about: all orders, or some of a tree's, drawn by its episode.
+    """Return the replays for second opinions: all orders, or some sequences of a tree, drawn by its episode.
 
-    Of a tree, the reference order is always among them; the others are complete orders or refused sequences.
+    Those of a tree include the reference order; the others are complete orders or refused sequences.
     """
     if replays.exhaustive:
         return replays.replays
@@ -100,7 +100,7 @@ def replays_for_second_opinions(replays: EpisodeReplays) -> Sequence[Replay]:
 
 
 def cross_checks_to_json(checks: tuple[CrossCheck, ...]) -> list[Json]:
-    """Each second opinion as ``[checker, checked, agreed]``."""
+    """Return each second opinion as ``[checker, checked, agreed]``."""
     return [list(astuple(check)) for check in checks]
 
 
@@ -110,7 +110,7 @@ def cross_checks_from_json(value: Any) -> tuple[CrossCheck, ...]:
 
 
 def episode_to_json(episode: Episode) -> dict[str, Json]:
-    """The JSON form of an episode, from which it can be replayed."""
+    """Return the JSON form of an episode, from which it can be replayed."""
     return {
         "environment": episode.environment,
         "schema": episode.schema,
@@ -198,7 +198,7 @@ def _counts_of(certified: CertifiedEpisode) -> dict[str, int | None]:
 
 @contextmanager
 def _in_due_form() -> Iterator[None]:
-    """A piece that is whole by its digest may still come from elsewhere."""
+    """Raise :class:`DatasetError` for a piece of another form: a valid digest does not show where it comes from."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -277,13 +277,13 @@ def _outcome_from_json(value: dict[str, Any]) -> Any:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Replay:
-    """What a shard's candidates gave, and the versions before and after."""
+    """The results of a shard's candidates, and the versions before and after."""
 
     versions: tuple[Versions, ...]
     outcomes: tuple[CertifiedTexts | Repeated | Exclusion, ...]
 
     def to_json(self) -> Json:
-        """The JSON form."""
+        """Return the JSON form."""
         return {**asdict(self), "versions": [each.to_json() for each in self.versions]}
 
     @classmethod
@@ -297,7 +297,7 @@ class _Replay:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FirstReplay(_Replay):
-    """What a shard's candidates gave; ``process`` names the process in which they were replayed."""
+    """The results of a shard's candidates; ``process`` names the process that replayed them."""
 
     outcomes: tuple[CertifiedTexts | Exclusion, ...]
     process: str

@@ -1,9 +1,9 @@
 """Certify from end to end: candidates in shards, through worker processes, into a store.
 
-Every certified episode is replayed twice, the second time in another process. The result does not depend on the number
-or kind of workers, nor on how often the work was interrupted: shards are cut by candidate number alone and taken in
-order, until enough are certified, each content once. Evidence lies in the store, not in memory; of each episode only
-digests and seeds are kept.
+Every certified episode is replayed twice, the second time in another process. The result depends neither on the number
+or kind of workers nor on the number of interruptions: the candidates' numbers alone determine the shards, and
+candidates are taken in order, each content once, until enough are certified. Evidence lies in the store; memory holds
+only digests and seeds of each episode.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from vcrt.replay.shards import (
 )
 from vcrt.replay.store import ShardStore, open_store
 
-#: Certification of a schema gives up when fewer than one candidate in this many is certified.
+#: Certification of a schema fails if fewer than one candidate in this many is certified.
 MAX_CANDIDATES_PER_EPISODE = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CertifiedSchema:
-    """What one schema gave: counts, what was left out, and where its evidence lies."""
+    """The result of one schema: counts, exclusions, and the place of its evidence."""
 
     series: Series
     versions: Versions
@@ -94,13 +94,13 @@ def certify(
     progress: Progress = SILENT,
     factories: Mapping[str, EnvironmentFactory] | None = None,
 ) -> list[CertifiedSchema]:
-    """Certify every series of the configuration, going on with what ``directory`` holds of it already.
+    """Certify every series of the configuration; continue with the pieces that ``directory`` already holds.
 
-    ``factories`` replaces registered environments by name. The caller sees to it that no other process works in
-    ``directory``. Raises :class:`vcrt.errors.VerifierFailure` if a verifier breaks twice on the same shard,
+    ``factories`` replaces registered environments by name. The caller must ensure that no other process works in
+    ``directory``. Raise :class:`vcrt.errors.VerifierFailure` if a verifier breaks twice on the same shard,
     :class:`vcrt.errors.UncertifiableError` if a schema yields too few certified episodes,
-    :class:`vcrt.errors.DatasetError` if the directory belongs to another certification, and whatever the environments
-    raise for missing parts (before any work is done).
+    :class:`vcrt.errors.DatasetError` if the directory belongs to another certification, and the environments' errors
+    about missing parts (before any work is done).
     """
     made = {name: factory_of(name, factories) for name in config.environments}
     environments = {name: describe(factory) for name, factory in made.items()}
@@ -118,7 +118,7 @@ def certify(
     while pending := [selection for selection in selections if not selection.complete]:
         for selection in pending:
             selection.refuse_if_hopeless()
-        # As many candidates as each of them still misses.
+        # As many candidates as each of them still lacks.
         pieces = [
             piece
             for selection in pending
@@ -131,7 +131,7 @@ def certify(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Work:
-    """Where candidates are replayed, and where what comes of it is kept and shown."""
+    """The workers that replay candidates, the store of the results, and the progress shown."""
 
     environments: Mapping[str, Description]
     store: ShardStore
@@ -175,7 +175,7 @@ class _Work:
                 self.store.write(piece.name("first"), body)
 
     def replay_again(self, pieces: Sequence[Piece]) -> None:
-        """Replay what is certified again, and have each selection take its pieces in their order."""
+        """Replay the certified candidates again, and let each selection take its pieces in order."""
         done = [self._second(piece) for piece in pieces]
         missing = [piece for piece, second in zip(pieces, done, strict=True) if second is None]
         to_do = _sizes(missing)
@@ -211,7 +211,7 @@ class _Work:
         return description.calls_for_all_orders(number, sharing=sharing)
 
     def _second(self, piece: Piece) -> SecondReplay | None:
-        """The finished second replay of a piece, if it belongs to the first one that is there."""
+        """Return the finished second replay of a piece, if it belongs to the first one in the store."""
         content = self.store.read(piece.name("second"))
         first = self.store.body(piece.name("first")) or b""
         if content is None or content["of"] != sha256_hex(first):
@@ -220,7 +220,7 @@ class _Work:
 
 
 def _elsewhere(missing: Sequence[Piece]) -> str:
-    """Where they are replayed again: a process that is kept has answered questions about the environment before."""
+    """Return where the second replay happens; a kept process has answered questions about the environment before."""
     return (
         "in another process" if processes.kept_now() and len(missing) == 1 else "in fresh processes"
     )
@@ -231,7 +231,7 @@ def _before(num_done: int) -> str:
 
 
 def _sizes(pieces: Sequence[Piece]) -> Counter[str]:
-    """Candidates by environment."""
+    """Return the number of candidates of each environment."""
     sizes: Counter[str] = Counter()
     for piece in pieces:
         sizes[piece.environment] += piece.num_candidates
@@ -240,7 +240,7 @@ def _sizes(pieces: Sequence[Piece]) -> Counter[str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Piece:
-    """A shard, whose it is, and the number of its first candidate."""
+    """A shard, its selection, and the number of its first candidate."""
 
     selection: Selection
     start: int
@@ -253,17 +253,17 @@ class Piece:
 
     @property
     def num_candidates(self) -> int:
-        """How many candidates it holds."""
+        """The number of its candidates."""
         return len(self.shard.seeds) or len(self.shard.episodes)
 
     def name(self, stage: str) -> str:
-        """Where its ``first`` or its ``second`` replay lies in a store: by its first candidate, and how many it has."""
+        """Return the path of its ``first`` or ``second`` replay in a store: by its first candidate and their number."""
         return f"{self.selection.series.name}/{self.start:08d}-{self.num_candidates}.{stage}.json"
 
 
 @dataclass(kw_only=True, slots=True)
 class Selection:
-    """Takes outcomes in candidate order until enough are certified; later candidates count for nothing."""
+    """The outcomes taken in candidate order until enough are certified; later candidates do not count."""
 
     series: Series
     versions: Versions
@@ -275,12 +275,12 @@ class Selection:
     accepted: dict[str, frozenset[int]] = field(default_factory=dict)
     exclusions: list[Exclusion] = field(default_factory=list)
     contents: set[str] = field(default_factory=set)
-    #: By checker, comparisons with the verifier over all candidates, those that were left out included.
+    #: By checker, comparisons with the verifier over all candidates, excluded ones too.
     opinions: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
     @property
     def complete(self) -> bool:
-        """Whether nothing more is to be looked at."""
+        """Whether no more candidates are needed."""
         if self.series.wanted is None:
             return self.num_seen == len(self.series.episodes)
         return self.num_episodes == self.series.wanted
@@ -302,11 +302,11 @@ class Selection:
 
     @property
     def _most(self) -> int:
-        """How many candidates are looked at, whatever the size of shards."""
+        """The most candidates to try, whatever the size of shards."""
         return max(SHARD_SIZE, MAX_CANDIDATES_PER_EPISODE * (self.series.wanted or 0))
 
     def next_pieces(self, factory: EnvironmentFactory) -> list[Piece]:
-        """Whole shards, for at least as many candidates as there are episodes missing, as far as any are looked at."""
+        """Return whole shards with at least as many candidates as episodes are missing, up to the most to try."""
         if self.series.wanted is None:
             size = shard_size(len(self.series.episodes))
             numbers = range(len(self.series.episodes))
@@ -375,7 +375,7 @@ class Selection:
             return Exclusion(identity, "version_disagreement", detail, outcome.cross_checks)
         if outcome.difference is not None:
             return Exclusion(identity, "nondeterministic", outcome.difference, outcome.cross_checks)
-        # The same text, the same states and verdicts under other words, or another episode under the same name.
+        # A duplicate has the same text, the same states and verdicts under other words, or the name of another episode.
         known = [mark for mark in outcome.marks if mark in self.contents]
         if known:
             return Exclusion(identity, "duplicate", f"content {known[0]}", outcome.cross_checks)
@@ -383,7 +383,7 @@ class Selection:
         return None
 
     def result(self, store: ShardStore) -> CertifiedSchema:
-        """What came of it, with the store in which its evidence lies."""
+        """Return the result, with the store of its evidence."""
         return CertifiedSchema(
             series=self.series,
             versions=self.versions,

@@ -1,10 +1,10 @@
 """Do the work on one shard of candidates in a worker process.
 
-First the candidates are sampled, replayed (in every order, or, where there are too many, in every context or a sample
-of them), certified and shown to the second opinions; then, in another process, everything that was certified is
-sampled and replayed again, in another succession and each sequence from a fresh initial state. Both give JSON. A
-verifier that breaks raises after one retry of the shard; nothing of it becomes a verdict. Not repeated before freezing:
-second opinions (`vcrt verify` repeats them).
+First the candidates are sampled, replayed (in every order or, if there are too many, in every context or a sample of
+contexts), certified, and given to second opinions. Then, in another process, all certified candidates are sampled and
+replayed again, in another succession, each sequence from a fresh initial state. Both steps give JSON. A verifier that
+breaks again after one retry of the shard raises an error and gives no verdict. Second opinions are not repeated before
+freezing (`vcrt verify` repeats them).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from vcrt.replay.evidence import (
 from vcrt.replay.lattice_replay import replay_lattices
 from vcrt.replay.replay import replay_exhaustively
 
-#: Makes an environment. Equal ones must make equal environments: one is made in a process and kept.
+#: A function that makes an environment. Equal ones must make equal environments: each process makes and keeps one.
 EnvironmentFactory: TypeAlias = Callable[[], Environment]
 Result = TypeVar("Result")
 _IMPORTED = os.urandom(16).hex()
@@ -48,7 +48,7 @@ _IMPORTED = os.urandom(16).hex()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shard:
-    """Candidates of one schema: the given ``episodes``, or those that ``seeds`` give."""
+    """Candidates of one schema: the given ``episodes``, or those of ``seeds``."""
 
     factory: EnvironmentFactory
     schema: str
@@ -60,20 +60,20 @@ class Shard:
 def factory_of(
     name: str, factories: Mapping[str, EnvironmentFactory] | None = None
 ) -> EnvironmentFactory:
-    """How an environment is made: as ``factories`` says, else from the registry."""
+    """Return the factory of an environment: from ``factories``, else from the registry."""
     return (factories or {}).get(name, Registered(name))
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A factory that is the same to every process that it comes to, as a function made on the spot is not."""
+    """A factory that is equal in every process that receives it, unlike a function made on the spot."""
 
     key: str
     factory: EnvironmentFactory = field(compare=False)
 
     @classmethod
     def of(cls, factory: EnvironmentFactory) -> EnvironmentFactory:
-        """The factory itself where equal ones are equal in any process."""
+        """Return the factory itself if equal ones are equal in any process, else a kept one."""
         kind: Any = type(factory)
         is_same = isinstance(factory, type) or kind.__hash__ is not object.__hash__
         return factory if is_same else cls(os.urandom(16).hex(), factory)
@@ -85,7 +85,7 @@ class Kept:
 
 @cache
 def environment_of(factory: EnvironmentFactory) -> Environment:
-    """One environment a process: some have a verifier to start."""
+    """Return the environment of a factory, one for the process: some have a verifier to start."""
     return make_guarded(factory.factory if isinstance(factory, Kept) else factory)
 
 
@@ -109,7 +109,7 @@ def replay_first(shard: Shard) -> bytes:
 
 
 def replay_again(work: tuple[Shard, bytes]) -> SecondReplay:
-    """Sample and replay what was certified once more: in another process, environment and succession."""
+    """Sample and replay the certified candidates again: in another process, environment and succession."""
     shard, body = work
     first = FirstReplay.from_json(json.loads(body))
     if first.process == _this_process():
@@ -150,19 +150,19 @@ def _repeated(
 
 
 def replay_ahead(shard: Shard) -> None:
-    """Replay the given episodes of a shard for :func:`replay_again`, while they are replayed first elsewhere."""
+    """Replay the given episodes of a shard for :func:`replay_again`, while another process replays them first."""
     with _naming(shard.schema):
         _AHEAD[_contents(shard.episodes)] = _again(shard, shard.episodes)
 
 
-#: What this process has replayed ahead, by what the episodes hold.
+#: What this process has replayed ahead, by the content of the episodes.
 _AHEAD: dict[tuple[str, ...], tuple[Environment, Versions, list[EpisodeReplays]]] = {}
 
 
 def _again(
     shard: Shard, episodes: Sequence[Episode]
 ) -> tuple[Environment, Versions, list[EpisodeReplays]]:
-    """The second replays of episodes, with the environment that made them and its versions before."""
+    """Return the second replays of episodes, with the environment that made them and its versions before."""
     environment = make_guarded(shard.factory)
     before = environment.versions()
     again = replayed(environment, episodes, sampled=shard.preset.samples, backwards=True)
@@ -174,7 +174,7 @@ def _contents(episodes: Sequence[Episode]) -> tuple[str, ...]:
 
 
 def only_episode(shard: Shard, episode: str) -> Shard | None:
-    """The shard of one of its candidates alone, None if it has no such candidate or no other."""
+    """Return the shard of one of its candidates alone, None if it has no such candidate or no other one."""
     seeds = tuple(seed for seed in shard.seeds if episode.endswith(f"/{shard.schema}/{seed}"))
     episodes = tuple(one for one in shard.episodes if one.episode_id == episode)
     if len(shard.seeds) + len(shard.episodes) < 2 or not (seeds or episodes):
@@ -183,7 +183,7 @@ def only_episode(shard: Shard, episode: str) -> Shard | None:
 
 
 def only_episode_again(work: tuple[Shard, bytes], episode: str) -> tuple[Shard, bytes] | None:
-    """As :func:`only_episode`, with what the first replay gave of that candidate."""
+    """Return the result of :func:`only_episode`, with that candidate's first replay."""
     shard = only_episode(work[0], episode)
     if shard is None:
         return None
@@ -197,7 +197,7 @@ def certify_again(
 ) -> tuple[list[CertifiedEpisode | Exclusion], Guards]:
     """Certify given episodes anew in this process, in another succession, second opinions included.
 
-    Gives the guards of the environment too, as they are afterwards.
+    Return the environment's guards afterwards, too.
     """
     with _naming(episodes[0].schema if episodes else ""):
         environment, (before, after), evidence = _anew(factory, episodes, preset, backwards=True)
@@ -214,9 +214,9 @@ def certify_again(
 def evidence_again(
     work: tuple[EnvironmentFactory, Sequence[Episode], Preset, bool],
 ) -> tuple[tuple[Versions, Versions], list[Evidence]]:
-    """Replay given episodes anew in this process, backwards if so asked, second opinions included.
+    """Replay given episodes anew in this process, backwards if requested, second opinions included.
 
-    Gives the versions before and after.
+    Return the versions before and after, too.
     """
     factory, episodes, preset, backwards = work
     _, versions, evidence = _anew(factory, episodes, preset, backwards=backwards)
@@ -234,7 +234,7 @@ def _anew(
 
 @contextmanager
 def _naming(schema: str) -> Iterator[None]:
-    """An error of an environment's own code is a failure of the verifier, with the schema at which it happened."""
+    """Turn an error of an environment's own code into a failure of the verifier that names the schema."""
     try:
         yield
     except VcrtError:
@@ -265,7 +265,7 @@ def _sampled(environment: Environment, shard: Shard) -> list[Episode]:
 
 
 def difference_of(first: EpisodeReplays, second: EpisodeReplays) -> str | None:
-    """Where two replays of an episode differ, in words; None if they do not."""
+    """Return where two replays of an episode differ, in words; None if they are equal."""
     ours, theirs = first.tree.answers, second.tree.answers
     for sequence in dict.fromkeys((*ours, *theirs)):
         one, other = ours.get(sequence), theirs.get(sequence)
@@ -292,7 +292,7 @@ def _judged(
 def evidence_of(
     environment: Environment, episodes: Sequence[Episode], *, sampled: bool, backwards: bool = False
 ) -> list[Evidence]:
-    """What the verifier says of episodes, second opinions included; tried again once if it breaks."""
+    """Return the verifier's answers about episodes, second opinions included; retry once if it breaks."""
     found = replayed(environment, episodes, sampled=sampled, backwards=backwards)
     replays = [replays_for_second_opinions(item) for item in found]
     opinions = _retried_once(lambda: environment.cross_check_all(episodes, replays))
@@ -310,7 +310,7 @@ def evidence_of(
 def replayed(
     environment: Environment, episodes: Sequence[Episode], *, sampled: bool, backwards: bool
 ) -> list[EpisodeReplays]:
-    """The replays of episodes, tried again once if the verifier breaks; raises :class:`VerifierFailure`."""
+    """Return the replays of episodes; retry once if the verifier breaks, then raise :class:`VerifierFailure`."""
     with unchanged(*episodes):
         return _retried_once(
             lambda: replays_of(environment, episodes, sampled=sampled, backwards=backwards)
@@ -319,7 +319,7 @@ def replayed(
 
 @contextmanager
 def unchanged(*episodes: Episode) -> Iterator[None]:
-    """Raise :class:`VerifierFailure` if the environment changes these episodes meanwhile."""
+    """Raise :class:`VerifierFailure` if the environment changes these episodes inside the context."""
     before = [episode.content_hash() for episode in episodes]
     yield
     for episode, content in zip(episodes, before, strict=True):
@@ -338,7 +338,7 @@ def replays_of(
     sampled: bool = False,
     backwards: bool = False,
 ) -> list[EpisodeReplays]:
-    """Every order of an episode, or, where there are too many, its lattice; backwards, each sequence starts afresh."""
+    """Replay every order of each episode or, if there are too many, its lattice; backwards, each sequence afresh."""
     long = [episode for episode in episodes if episode.num_operations > MAX_EXHAUSTIVE]
     short = [episode for episode in episodes if episode.num_operations <= MAX_EXHAUSTIVE]
     lattices, orders = list[EpisodeReplays](), list[EpisodeReplays]()

@@ -1,8 +1,8 @@
-"""Keep finished pieces of a certification on disk, so that one that is killed goes on where it was.
+"""Keep finished pieces of a certification on disk, so that an interrupted certification can continue.
 
-A piece is written whole or not at all, and names what it belongs to and the SHA-256 of its content; a file that is
-damaged or cut short counts as missing. Pieces of another configuration, of other versions of a verifier or of another
-vcrt are refused, never mixed in.
+A piece is written whole or not at all, and names its certification and the SHA-256 of its content; a damaged or
+truncated file counts as missing. Pieces of another configuration, of other versions of a verifier or of another vcrt
+are refused, never mixed in.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from vcrt.replay.config import CertificationConfig
 from vcrt.storage import make_directory, remove_unfinished_files, write_file
 
 _FORMAT = "vcrt-shards/2"
-#: Names what a store belongs to.
+#: The file that names a store's certification.
 IDENTITY = "identity.json"
-#: The lock of whoever works in a store.
+#: The lock of the process that works in a store.
 LOCK = "lock"
 #: The largest piece that is read, in bytes: it holds a dataset's rows of a shard's few episodes.
 _MAX_PIECE = 768 * 2**20
@@ -38,7 +38,7 @@ class ShardStore:
     identity: str
 
     def read(self, name: str) -> Any:
-        """The content of a piece, or None if it is not there whole; raises :class:`TooLargeError` for one too large."""
+        """Return the content of a piece, None if it is not whole; raise :class:`TooLargeError` if it is too large."""
         body = self.body(name)
         try:
             return None if body is None else json.loads(body)
@@ -46,7 +46,7 @@ class ShardStore:
             return None
 
     def body(self, name: str) -> bytes | None:
-        """The content of a piece as canonical JSON; otherwise as :meth:`read`."""
+        """Return the content of a piece as canonical JSON; None and errors are as in :meth:`read`."""
         try:
             size = (self.path / name).stat().st_size
         except OSError:
@@ -83,7 +83,7 @@ def _require_size(file: Path, size: int) -> None:
 def open_store(
     path: Path, config: CertificationConfig, versions: dict[str, Versions]
 ) -> ShardStore:
-    """Make or reopen the store of a certification at ``path``; raises :class:`DatasetError` if it is another's."""
+    """Make or reopen the store of a certification at ``path``; raise :class:`DatasetError` if it is another's."""
     belongs_to: dict[str, Json] = {
         "format": _FORMAT,
         "vcrt": vcrt.__version__,
@@ -111,7 +111,7 @@ def open_store(
 
 
 def remove_store(path: Path) -> None:
-    """Remove a store, its identity last: what an interrupted removal leaves can still be told to be one."""
+    """Remove a store, its identity last, so that the rest of an interrupted removal is still recognised as one."""
     for entry in path.iterdir():
         if entry.is_dir():
             shutil.rmtree(entry)
@@ -121,13 +121,13 @@ def remove_store(path: Path) -> None:
 
 
 def is_empty_store(path: Path) -> bool:
-    """Whether nothing is in a store's folder but perhaps its lock, and an identity that was not written whole."""
+    """Return whether a store's folder holds at most its lock and an identity that was not written whole."""
     begun = f".{IDENTITY}."
     return all(entry.name == LOCK or entry.name.startswith(begun) for entry in path.iterdir())
 
 
 def refuse_foreign(path: Path) -> None:
-    """Raise :class:`DatasetError` if something at ``path`` is not a store; nothing is touched."""
+    """Raise :class:`DatasetError` if something at ``path`` is not a store; change nothing."""
     if path.is_dir():
         if is_empty_store(path) or (path / IDENTITY).is_file():
             return
@@ -142,7 +142,7 @@ def refuse_foreign(path: Path) -> None:
 
 
 def read_identity(path: Path) -> dict[str, Any]:
-    """What the store at ``path`` belongs to; empty if that cannot be told."""
+    """Return the certification that the store at ``path`` belongs to; empty if that is unknown."""
     try:
         value = json.loads(read_limited(path / IDENTITY))
     except (OSError, ValueError, RecursionError):
