@@ -410,6 +410,7 @@ class TestWindows:
         found.close()
 
 
+@pytest.mark.processes
 class TestNothingOfTheirsIsTouched:
     def test_their_databases_are_never_opened(self, tmp_path):
         act = "from django.db import connections; assert connections['old'].settings_dict['NAME'] == ':memory:'"
@@ -521,6 +522,7 @@ class TestNothingOfTheirsIsTouched:
         assert not {"shop", "its_settings"} & (set(sys.modules) - before)
 
 
+@pytest.mark.processes
 class TestRefused:
     @pytest.mark.parametrize(
         ("made", "message"),
@@ -585,7 +587,7 @@ class TestRefused:
         ("act", "limits", "found"),
         [
             ("import os; os._exit(3)", Limits(), "exit status 3"),
-            ("import time; time.sleep(60)", Limits(answer_seconds=2), "no answer after 2 s"),
+            ("import time; time.sleep(60)", Limits(answer_seconds=1), "no answer after 1 s"),
         ],
     )
     def test_a_migration_that_ends_its_process_is_no_verdict(self, tmp_path, act, limits, found):
