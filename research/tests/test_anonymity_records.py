@@ -246,7 +246,8 @@ def test_identities_are_uniform_and_independent_of_the_pointers(draws):
 def test_draws_of_one_content_under_two_seeds_are_independent(draws):
     slots = list(permutations(range(4)))
     table = np.zeros((24, 24))
-    for number, drawn in enumerate(draws):
+    # Half of them are ten to a cell.
+    for number, drawn in enumerate(draws[: NUM_DRAWS // 2]):
         again = anonymise(made_episode("ab"[number % 2], number, 11), 12)
         assert again.record.record_id != drawn.record.record_id
         table[slots.index(drawn.slot_of_operation), slots.index(again.slot_of_operation)] += 1

@@ -82,7 +82,7 @@ class Misreading(Letters):
 class SlowToBegin(Letters):
     """One that hangs when it is made."""
 
-    call_timeout_s = 1.0
+    call_timeout_s = 0.25
 
     def __init__(self):
         time.sleep(60)

@@ -99,8 +99,8 @@ def session(script, **limits):
     ("script", "limits", "said"),
     [
         ("raise SystemExit('no module Lean')", {}, "no module Lean"),
-        ("import time; time.sleep(60)", {"seconds": 0.5}, "no answer after 0.5 s"),
-        ("print('something else'); import time; time.sleep(60)", {"seconds": 0.5}, "no answer"),
+        ("import time; time.sleep(60)", {"seconds": 0.2}, "no answer after 0.2 s"),
+        ("print('something else'); import time; time.sleep(60)", {"seconds": 0.2}, "no answer"),
         ("print('vcrt-answer {\"protocol\": 0}', flush=True); input()", {}, "protocol 0"),
     ],
     ids=["dies", "hangs", "speaks of something else", "has another protocol"],

@@ -452,7 +452,7 @@ class TestBrokenWorkers:
         ],
     )
     def test_what_stays_broken_is_a_failure_and_no_verdict(self, tmp_path, jobs, script, found):
-        limits = Limits(batch_seconds=0.5, lone_seconds=0.5) if "sleep" in script else Limits()
+        limits = Limits(batch_seconds=0.2, lone_seconds=0.2) if "sleep" in script else Limits()
         with pytest.raises(VerifierFailure, match=found):
             judge(self.breaking(tmp_path, script), jobs[:2], limits)
 

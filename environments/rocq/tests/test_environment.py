@@ -202,9 +202,9 @@ class TestProcesses:
         ("limits", "step", "found"),
         [
             (
-                {"sentence_seconds": 1},
+                {"sentence_seconds": 0.5},
                 "repeat (assert (0 = 0) by reflexivity).",
-                "no answer after 1 s",
+                "no answer after 0.5 s",
             ),
             (
                 {"max_memory_mb": 250, "sentence_seconds": 30},

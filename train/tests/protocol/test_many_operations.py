@@ -66,7 +66,7 @@ def test_an_estimate_is_near_what_listing_gives_and_says_how_near(monkeypatch):
     assert decide(asked, record) == found
 
 
-@pytest.mark.parametrize("count", [7, 16, 33])
+@pytest.mark.parametrize("count", [7, pytest.param(16, marks=pytest.mark.slow), 33])
 def test_many_operations_are_put_in_an_order(count):
     asked = policy("embedded-long")
     answer = decide(asked, stated(count, (0, 1), (2, 3), (5, 3)))

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 import rich.console
+import vl_convert
 
 from report_support import (
     EVIL,
@@ -23,6 +24,7 @@ from report_support import (
     sentence,
     synthetic_contents,
 )
+from vcrt_train.report import charts
 from vcrt_train.report.analysis import analyse
 from vcrt_train.report.contents import ReportContents
 from vcrt_train.report.page import all_figures, render_page, write_report
@@ -106,6 +108,17 @@ def test_equal_contents_give_equal_bytes(report: dict[str, Path], tmp_path: Path
     found = (p.relative_to(tmp_path) for p in tmp_path.rglob("*") if p.is_file())
     assert sorted(map(str, found)) == sorted(again)
     assert [*again][-1] == "report.html"
+
+
+def test_the_library_draws_equal_bytes_of_equal_figures(
+    contents: ReportContents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elsewhere in these tests it is asked once for each figure (conftest.py)."""
+    monkeypatch.setattr(charts, "vl_convert", vl_convert)
+    figure, *_ = all_figures(analyse(contents)).values()
+    drawn = charts.to_files([figure])
+    assert drawn == charts.to_files([figure])
+    assert charts.to_svg(figure.panels[0]) == charts.to_svg(figure.panels[0])
 
 
 def test_a_failed_write_leaves_the_old_page(

@@ -189,11 +189,10 @@ class TextForm:
                 remedy="use a language model; an embedded backbone reads pointers alone, "
                 "and a model exported from one cannot be a backbone",
             ) from error
-        if self.style == "chat":
-            return ids
-        first = encode(text, add_special_tokens=True)[:1]
         bos = self.tokenizer.bos_token_id
-        return [bos, *ids] if bos is not None and first == [bos] and ids[:1] != [bos] else ids
+        if self.style == "chat" or bos is None or ids[:1] == [bos]:
+            return ids
+        return [bos, *ids] if encode(text, add_special_tokens=True)[:1] == [bos] else ids
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
