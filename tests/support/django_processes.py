@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from tempfile import TemporaryFile
 
-from vcrt.environments.bounded_processes import BoundedProcess
+from vcrt.processes.programs import BoundedProcess
 
 
 class Forks:
@@ -46,6 +46,7 @@ class Forks:
     def close(self) -> None:
         if self._socket is not None and self._process is not None:
             self._socket.close()
+            self._process.kill()
             self._process.wait()
 
 
@@ -63,7 +64,7 @@ class _Forked:
             os.close(file)
         self.stdin, self.stdout = os.fdopen(to_input, "wb", 0), os.fdopen(from_output, "rb")
         self.pid = self._next()
-        self._status: int | None = None
+        self.returncode: int | None = None
 
     def _next(self) -> int:
         return int.from_bytes(os.read(self._told, 4), "little", signed=True)
@@ -71,15 +72,15 @@ class _Forked:
     def poll(self) -> int | None:
         with suppress(subprocess.TimeoutExpired):
             self.wait(0)
-        return self._status
+        return self.returncode
 
     def wait(self, seconds: float | None = None) -> int:
-        if self._status is None:
+        if self.returncode is None:
             if not select.select([self._told], [], [], seconds)[0]:
                 raise subprocess.TimeoutExpired("a forked worker", seconds or 0)
-            self._status = self._next()
+            self.returncode = self._next()
             os.close(self._told)
-        return self._status
+        return self.returncode
 
     def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
@@ -108,7 +109,7 @@ def _serve(requests: socket.socket) -> None:
     while True:
         data, files, _, _ = socket.recv_fds(requests, 1, 5)
         with suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG if data else 0)[0]:
+            while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         if not data:
             return

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from django_processes import ForkedProcess, Forks
-from vcrt.environments.bounded_processes import BoundedProcess
+from vcrt.processes.programs import BoundedProcess
 from vcrt_django import session
 
 
