@@ -22,6 +22,7 @@ from vcrt.calls.log_lifting import run_trace
 from vcrt.calls.schedules import schedule_of
 from vcrt.certificates.lattice import Lattice
 from vcrt.certificates.replay_tree import EpisodeReplays, ReplayTree
+from vcrt.cli.schedule import print_schedules
 from vcrt.environments.contract import Operation, Provenance, Rejected
 from vcrt.environments.folder_states import Entry
 from vcrt.environments.tool_calls import episode_of_calls
@@ -273,7 +274,12 @@ def test_redacted_values_are_nowhere(written, capsys, name):
         (batch,) = found.batches
         (conflict,) = batch.conflicts
         assert {each.forward for each in conflict.difference if each.call is None} == {"hidden"}
-        assert "secret-" not in repr(found).replace("call_id", "")
+        assert "secret-" not in repr(found)
+        for as_json in (False, True):
+            print_schedules([found], source=path, json=as_json)
+            printed = capsys.readouterr().out
+            assert "secret-" not in printed
+            assert ("differs" in printed) != as_json
     assert "secret-" in repr(scheduled(path, Secrets))
 
 
@@ -538,6 +544,63 @@ def test_arguments_of_one_message_do_not_come_from_its_outputs(written):
     assert {edge.kind for edge in found.schedule.edges} == {"conflicts"}
     one_by_one = [line for line in openai(calls[:1], calls[1:]) if line["role"] == "assistant"]
     assert scheduled(written(one_by_one), Texts).rounds == ((0,), (1,))
+
+
+CALLS = ("a", "tea"), ("b", "rice"), ("c", "tea")
+
+
+def responses(messages):
+    for calls in messages:
+        for identifier, item in calls:
+            arguments = json.dumps({"item": item})
+            made = {"type": "function_call", "call_id": identifier, "name": "look"}
+            yield {**made, "arguments": arguments}
+        for identifier, item in calls:
+            output = json.dumps(look("", item, 3 if item == "tea" else 1)[3])
+            yield {"type": "function_call_output", "call_id": identifier, "output": output}
+
+
+def langchain(messages):
+    for calls in messages:
+        made = [{"id": i, "name": "look", "args": {"item": item}} for i, item in calls]
+        yield {"type": "ai", "content": "", "tool_calls": made}
+        for identifier, item in calls:
+            content = json.dumps(look("", item, 3 if item == "tea" else 1)[3])
+            yield {"type": "tool", "content": content, "tool_call_id": identifier}
+
+
+def pydantic_ai(messages):
+    for calls in messages:
+        made = [
+            {
+                "part_kind": "tool-call",
+                "tool_name": "look",
+                "args": {"item": item},
+                "tool_call_id": i,
+            }
+            for i, item in calls
+        ]
+        yield {"kind": "response", "parts": made}
+        given = [
+            {
+                "part_kind": "tool-return",
+                "tool_name": "look",
+                "content": look("", item, 3 if item == "tea" else 1)[3],
+                "tool_call_id": i,
+            }
+            for i, item in calls
+        ]
+        yield {"kind": "request", "parts": given}
+
+
+@pytest.mark.parametrize("form", [responses, langchain, pydantic_ai])
+def test_messages_of_other_forms_are_rounds(written, form):
+    found = scheduled(written(form([CALLS[:2], CALLS[2:]])))
+    assert found.ids == ("a", "b", "c")
+    assert found.rounds == ((0, 1), (2,))
+    assert [batch.safe for batch in found.batches] == [(0, 1)]
+    assert found.joined == ((0, 1, 2),)
+    assert found.num_rounds == 1
 
 
 def test_blocks_behind_a_result_are_another_round(written):

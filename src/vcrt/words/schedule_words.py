@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vcrt.calls.batches import Batch, Conflict
-from vcrt.calls.differences import Differing
+from vcrt.calls.differences import HIDDEN, Differing
 from vcrt.calls.scheduled import Scheduled
 from vcrt.calls.schedules import Edge, Schedule
 from vcrt.certificates.certificates import PathEvidence
@@ -145,10 +145,9 @@ def _given(conflict: Conflict, path: PathEvidence) -> str:
         given = (f"{n} gives {_short(output or 'nothing')}" for n, output in path.output_of.items())
         return "; ".join(given) or "both are accepted"
     forward = path is conflict.certificate.forward
-    return "; ".join(
-        f"{_where(place)} is {_value(place.forward if forward else place.reverse)}"
-        for place in _told(conflict.difference)
-    )
+    places = _told(conflict.difference)
+    given = (_is(each, each.forward if forward else each.reverse) for each in places)
+    return "; ".join(given) or "another state"
 
 
 def _told(places: Sequence[Differing]) -> list[Differing]:
@@ -160,8 +159,9 @@ def _told(places: Sequence[Differing]) -> list[Differing]:
     ]
 
 
-def _where(place: Differing) -> str:
-    return place.where if place.call is None else f"{place.where} of {place.call}"
+def _is(place: Differing, text: str | None) -> str:
+    where = place.where if place.call is None else f"{place.where} of {place.call}"
+    return f"{where} differs" if text == HIDDEN else f"{where} is {_value(text)}"
 
 
 def _value(text: str | None) -> str:
@@ -179,8 +179,8 @@ def _edge_line(one: Scheduled, edge: Edge) -> str:
     if edge.certificate is not None and places:
         after = _all(edge.certificate.context) or "nothing"
         apart = (
-            f"{_where(place)} is {_value(place.forward)} (with {edge.second} first: {_value(place.reverse)})"
-            for place in _told(places)
+            f"{_is(each, each.forward)} (with {edge.second} first: {_value(each.reverse)})"
+            for each in _told(places)
         )
         reason = f"after {after}: {'; '.join(apart)}"
     return f"{edge.first} {_VERBS[edge.kind]} {edge.second}: {reason}"
