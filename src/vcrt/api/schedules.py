@@ -57,7 +57,8 @@ def schedule(
         redact: Print and keep only the SHA-256 of a log's outputs and refusals; arguments are not hidden.
 
     Returns:
-        A schedule for the episode, or for each trace or window of the log. If all calls of a trace are left out, its
+        A schedule for the episode, or for each trace or window of the log, with the log's identifiers, rounds and
+        batches (:class:`vcrt.calls.scheduled.Scheduled`). If all calls of a trace are left out, its
         entry says so.
 
     Raises:
