@@ -8,6 +8,7 @@ BENCH := $(VENV)/.installed-bench
 INTEGRATIONS := $(VENV)/.installed-integrations
 SERVERS := build/mcp-servers/.installed
 VERL := build/verl/.installed
+FRAMEWORKS := build/frameworks/.installed
 PAGES := $(VENV)/.installed-pages
 RELEASE := build/release-tools
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -26,7 +27,7 @@ share_torch = cd $(VENV)/lib/python3*/site-packages && cp -al torch torchgen fun
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-lm test test-slow nightly test-paper-scale test-integrations test-example test-browser test-rocq test-django docs suites at-length bench-certify bench-long bench-update bench-gpu bench-coverage trust trust-long release test-release audit lock size lint format types clean
+.PHONY: help setup demo demo-lm test test-slow nightly test-paper-scale test-integrations test-frameworks test-example test-browser test-rocq test-django docs suites at-length bench-certify bench-long bench-update bench-gpu bench-coverage trust trust-long release test-release audit lock size lint format types clean
 
 help:
 	@echo "make demo       certify, train and report with the embedded defaults"
@@ -36,6 +37,7 @@ help:
 	@echo "make test-slow  the tests that take long"
 	@echo "make test-paper-scale  the paper's 7,500 episodes against their golden hash, ten minutes"
 	@echo "make test-integrations  the tests with TRL, verl, datasets, verifiers, trackers and MCP servers, which it installs"
+	@echo "make test-frameworks    the tests with pydantic-ai, LangGraph, OpenAI Agents and FastMCP, which it installs"
 	@echo "make nightly    long tests of what seldom breaks, which CI leaves out"
 	@echo "make test-browser  the tests of the pages in Chromium, which it installs if it can"
 	@echo "make test-rocq  the tests of Rocq proofs, for which it installs Debian's coq if it can"
@@ -128,6 +130,15 @@ $(VERL): $(DONE)
 	build/verl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation $(EDITABLE)
 	@touch $@
 
+# Agent frameworks in an environment of their own, with the certifier alone: some ask for other versions than trainers do.
+$(FRAMEWORKS): $(DONE)
+	rm -rf build/frameworks
+	$(PYTHON) -m venv build/frameworks
+	build/frameworks/bin/python -m pip install --quiet --disable-pip-version-check hatchling==1.33.0 pytest==9.2.0
+	build/frameworks/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation pydantic-ai-slim==2.68.0 \
+	  langgraph==1.2.24 langchain-core==1.8.3 openai-agents==0.24.0 fastmcp==4.2.3 mcp==2.3.0 -e .
+	@touch $@
+
 # Playwright, to look at pages in a browser, and what builds the documentation.
 $(PAGES): $(DONE)
 	$(call add,pages,-e '.[browser]' -e '.[docs]')
@@ -204,10 +215,13 @@ nightly: $(CLUSTERS)
 test-paper-scale: $(DONE)
 	$(BIN)/python -m pytest -m paper_scale
 
-test-integrations: $(INTEGRATIONS) $(SERVERS) $(VERL)
+test-integrations: $(INTEGRATIONS) $(SERVERS) $(VERL) test-frameworks
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest train/tests/integrations tests/environments/mcp -n 2 --dist worksteal
 	build/verl/bin/python -m pytest train/tests/integrations/test_verl.py train/tests/integrations/test_verl_trainer.py
 	PATH="$(CURDIR)/build/mcp-servers/bin:$$PATH" PYTHONPATH=examples/mcp_servers $(BIN)/python -m pytest examples/mcp_servers
+
+test-frameworks: $(FRAMEWORKS)
+	build/frameworks/bin/python -m pytest tests/frameworks
 
 # Chromium, if there is none yet: Debian's, or Playwright's own.
 test-browser: $(PAGES)

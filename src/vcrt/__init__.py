@@ -52,6 +52,10 @@ if TYPE_CHECKING:
     from vcrt.environments.written import WrittenSteps as WrittenSteps
     from vcrt.environments.written import WrittenTrace as WrittenTrace
     from vcrt.errors import VcrtError as VcrtError
+    from vcrt.frameworks.given_tools import tools_environment as tools_environment
+    from vcrt.frameworks.tool_states import folder as folder
+    from vcrt.frameworks.tool_states import module_globals as module_globals
+    from vcrt.frameworks.tool_states import sqlite_file as sqlite_file
     from vcrt.orders import all_orders as all_orders
     from vcrt.orders import linear_extensions as linear_extensions
     from vcrt.records.dataset import Dataset as Dataset
@@ -79,6 +83,8 @@ _PLACE_OF, __getattr__, __dir__ = lazy(
         "vcrt.environments.tool_calls": "CallEnvironment CallRefused call_method",
         "vcrt.environments.written": "UnreadableCompletion WrittenEnvironment WrittenStep WrittenSteps WrittenTrace",
         "vcrt.errors": "VcrtError",
+        "vcrt.frameworks.given_tools": "tools_environment",
+        "vcrt.frameworks.tool_states": "folder module_globals sqlite_file",
         "vcrt.orders": "all_orders linear_extensions",
         "vcrt.records.dataset": "Dataset Item load_items open_dataset",
     },

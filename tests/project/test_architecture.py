@@ -21,7 +21,7 @@ PACKAGES = {path.name: path for path in (SOURCE, TRAIN, *ENVIRONMENTS.values())}
 #: The folders of the engine and of training, from left to right.
 FLOWS = {
     "vcrt": (
-        *("environments", "certificates", "replay", "records", "calls"),
+        *("environments", "frameworks", "certificates", "replay", "records", "calls"),
         *("datasets", "words", "api", "cli"),
     ),
     "vcrt_train": (

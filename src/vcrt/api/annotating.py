@@ -16,7 +16,7 @@ from vcrt.certificates.replay_tree import EpisodeReplays
 from vcrt.environments.contract import Environment, Schema, schema_named
 from vcrt.environments.guarding import make_guarded
 from vcrt.environments.isolation import ask
-from vcrt.environments.registry import named_factory
+from vcrt.environments.registry import named_factory, sendable_factory
 from vcrt.environments.tool_calls import Tool, require_calls
 from vcrt.errors import DatasetError, VcrtError
 from vcrt.printable import counted
@@ -71,7 +71,7 @@ def annotate(
     """
     if not 0 < risk <= 1:
         raise VcrtError("no chance", found=f"risk {risk:g}", expected="above 0, at most 1")
-    factory = named_factory(environment) if isinstance(environment, str) else environment
+    factory = None if environment is None else sendable_factory(environment)
     known = None if factory is None else ask(factory, _look)
     undeclared = None
     if schemas and sources:

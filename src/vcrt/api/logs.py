@@ -29,7 +29,7 @@ from vcrt.environments.conformance_checks import (
 )
 from vcrt.environments.contract import Environment, Episode, ReplayRequest, StepEnvironment
 from vcrt.environments.isolation import ask
-from vcrt.environments.registry import named_factory
+from vcrt.environments.registry import sendable_factory
 from vcrt.environments.shared_prefixes import state_after
 from vcrt.environments.states.object_states import first_difference, form_of, without_keys
 from vcrt.environments.tool_calls import CallEnvironment, is_redacted, unseen_by
@@ -137,7 +137,7 @@ def lift_log(
         )
     if output is not None:
         require_new(Path(output), VcrtError)
-    factory = named_factory(environment) if isinstance(environment, str) else environment
+    factory = sendable_factory(environment)
     with processes.kept_processes():
         runs = ask(factory, partial(_run, traces=_read(logs), window=window, redact=redact))
         lifted = [one for run in runs for one in run.windows]

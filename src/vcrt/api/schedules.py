@@ -22,7 +22,7 @@ from vcrt.certificates.probes import probed_pairs, require_not_told_apart
 from vcrt.certificates.replay_tree import EpisodeReplays
 from vcrt.environments.contract import Environment, Episode
 from vcrt.environments.isolation import ask
-from vcrt.environments.registry import named_factory
+from vcrt.environments.registry import sendable_factory
 from vcrt.environments.tool_calls import require_calls
 from vcrt.errors import VcrtError
 from vcrt.processes import kept_processes
@@ -102,7 +102,7 @@ def schedule(
                 name=episode.episode_id, names=_names(episode), schedule=found, problem=problem
             ),
         )
-    factory = named_factory(environment) if isinstance(environment, str) else environment
+    factory = sendable_factory(environment)
     with kept_processes():
         lifted = lift_log(
             [source],

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import IO, NamedTuple, TypeAlias
+from typing import IO, Any, NamedTuple, TypeAlias
 
 from vcrt.errors import MalformedInputError, TooLargeError
 from vcrt.hashing import Json, canonical_json, sha256_hex
@@ -172,6 +172,19 @@ def write_files(folder: Path, files: Mapping[str, Json]) -> None:
         else:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(text.encode())
+
+
+def with_texts(value: Any, texts: Mapping[str, str]) -> Any:
+    """Return JSON with each of these texts replaced in it, in keys too; anything else as it is."""
+    if isinstance(value, str):
+        for text, other in texts.items():
+            value = value.replace(text, other)
+        return value
+    if isinstance(value, dict):
+        return {with_texts(k, texts): with_texts(v, texts) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [with_texts(part, texts) for part in value]
+    return value
 
 
 class Workplace:

@@ -26,6 +26,7 @@ from vcrt.environments.folder_states import (
     canonical_tree,
     put_back,
     read_tree,
+    with_texts,
     write_files,
 )
 from vcrt.environments.mcp_servers import MARKS, About, Description, Refusal, Server, require_client
@@ -378,10 +379,10 @@ class McpEnvironment(CallEnvironment[ServerState]):
         return {str(place.state): self.root, str(place.path): "{place}"}
 
     def _named(self, value: Json) -> Any:
-        return _with_texts(value, self._names())
+        return with_texts(value, self._names())
 
     def _placed(self, value: Json) -> Any:
-        return _with_texts(value, {self.root: str(self._host.place().state)})
+        return with_texts(value, {self.root: str(self._host.place().state)})
 
     def _description(self, place: Workplace) -> Description:
         variables = empty_environment() | {"LANG": "C.UTF-8", "TZ": "UTC"}
@@ -454,19 +455,6 @@ class _Host:
         place, self._place, self.state = self._place, None, None
         if place is not None and self._process == os.getpid():
             place.close()
-
-
-def _with_texts(value: Json, texts: Mapping[str, str]) -> Any:
-    """Return the value with these texts replaced in each string, keys included."""
-    if isinstance(value, str):
-        for text, other in texts.items():
-            value = value.replace(text, other)
-        return value
-    if isinstance(value, Mapping):
-        return {_with_texts(k, texts): _with_texts(v, texts) for k, v in value.items()}
-    if isinstance(value, Sequence):
-        return [_with_texts(part, texts) for part in value]
-    return value
 
 
 def _tool(name: str, declared: Mapping[str, Json]) -> Tool:

@@ -143,12 +143,21 @@ def _mended(error: BaseException, file: str) -> str:
 
 
 def classes_in(file: Path) -> tuple[str, ...]:
-    """Return the names of the classes in a Python file, without running it; none if it is not readable as Python."""
+    """The names of the environments' classes in a Python file, which is not run; none if it cannot be read as Python.
+
+    Those that ``vcrt.tools_environment`` makes are among them.
+    """
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return ()
-    return tuple(node.name for node in tree.body if isinstance(node, ast.ClassDef))
+    found = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            made_by = ast.unparse(node.value.func).rpartition(".")[2]
+            names = [each.id for each in node.targets if isinstance(each, ast.Name)]
+            found += names if made_by == "tools_environment" else []
+    return tuple(found)
 
 
 def name_in_commands(environment: Environment) -> str:
@@ -205,6 +214,15 @@ class FromFile:
                 where=self.path,
                 expected=_classes_expected(self.path, place),
                 remedy=f"did you mean {self.path}:{near[0]}?" if near else None,
+            )
+        if not callable(kind):
+            raise MalformedInputError(
+                f"{self.name!r} is no class of an environment",
+                where=self.path,
+                found=f"an object of {type(kind).__module__}.{type(kind).__qualname__}",
+                expected=_classes_expected(self.path, place),
+                remedy=f"if these are tools: ENVIRONMENT = vcrt.tools_environment({self.name}, state=...) in the file, "
+                f"and {self.path}:ENVIRONMENT",
             )
         return kind()
 
@@ -266,6 +284,36 @@ def named_factory(name: str) -> Callable[[], Environment]:
             expected="FILE.py:CLASS, or the name of a registered environment",
         )
     return FromFile(str(file.resolve()), kind)
+
+
+def sendable_factory(
+    environment: str | Callable[[], Environment],
+) -> Callable[[], Environment]:
+    """Return how an environment is made, by its name or by a class, so that worker processes can make it too.
+
+    Raises :class:`MalformedInputError` as :func:`named_factory` does, and for a class that no other process can have.
+    """
+    if isinstance(environment, str):
+        return named_factory(environment)
+    module = sys.modules.get(getattr(environment, "__module__", ""))
+    if isinstance(environment, type) and module is not None and module.__name__ != "__main__":
+        # A class that a function made is found by the name that its module has for it.
+        for name, value in list(vars(module).items()):
+            if value is environment:
+                environment.__name__ = environment.__qualname__ = name
+    from vcrt.processes.workers import pickled
+
+    try:
+        pickled(environment)
+    except Exception as error:
+        raise MalformedInputError(
+            "an environment that cannot be sent to a worker process",
+            where=str(getattr(environment, "__qualname__", environment)),
+            found=f"{type(error).__name__}: {str(error)[:200]}",
+            expected="a class that stands in a module under a name",
+            remedy="put it, or NAME = vcrt.tools_environment(...), into a file, and name it as FILE.py:NAME",
+        ) from error
+    return environment
 
 
 def given_environments(names: Iterable[str]) -> dict[str, Callable[[], Environment]]:

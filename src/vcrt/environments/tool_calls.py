@@ -12,7 +12,7 @@ import inspect
 import json
 import sys
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -94,13 +94,9 @@ def call_method(tools: object, name: str, arguments: Mapping[str, Any]) -> objec
         raise
     if not inspect.isawaitable(output):
         return output
-    import asyncio
+    from vcrt.environments.awaited_calls import awaited
 
-    return asyncio.run(_awaited(output))
-
-
-async def _awaited(output: Awaitable[object]) -> object:
-    return await output
+    return awaited(lambda: output)
 
 
 def _require_parameters(
@@ -177,6 +173,8 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
         "a call sees a clock or chance, or what the environment's own canonical, snapshot or restore leave out: put "
         "that into all three"
     )
+    #: How to bring what a call changes beside the state into it.
+    keep_advice: ClassVar[str] = "make it in reset and keep it there"
     #: Exceptions besides :class:`CallRefused` by which ``call`` reports a tool's refusal.
     refusals: ClassVar[tuple[type[Exception], ...]] = ()
 
@@ -193,6 +191,14 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
 
     def tools(self) -> Sequence[Tool]:
         """Return the tools with their declarations. By default none are listed, and a call of any name is tried."""
+        return ()
+
+    def watched(self) -> Sequence[type]:
+        """Return classes, beside the environment's own, whose modules are watched for changes. Default: none."""
+        return ()
+
+    def passed_over(self) -> Sequence[object]:
+        """Return objects of a library that change with each call and hold no state. Default: none."""
         return ()
 
     def redact(self, output: str) -> str:

@@ -86,7 +86,7 @@ class Watch:
         # The environment's own method; a guard may replace it later.
         self.environment, self._step = environment, environment.step
         kind = type(environment)
-        self._looks = not needs_no_look(kind.call.__module__ or "")
+        self._looks = bool(environment.watched()) or not needs_no_look(kind.call.__module__ or "")
         self._restores = kind.restore is not CallEnvironment.restore
         self._careful, self._starts = True, 0
         self._began, self._spent_s, self._warned = time.perf_counter(), 0.0, False
@@ -144,8 +144,7 @@ class Watch:
             "state outside of what `reset` returned",
             found=f"{owner}{name} changed during call {environment.describe(operation)}",
             expected="all state in what `reset` returns, which is copied to replay calls in other orders",
-            remedy=f"make it in reset and keep it there; if no call can see it, name {name!r} in the environment's "
-            "`ignored`",
+            remedy=f"{environment.keep_advice}; if no call can see it, name {name!r} in the environment's `ignored`",
         )
 
     def _look(self, state: Any = None) -> _Looking:
@@ -219,7 +218,11 @@ class _Surroundings:
 
     def __init__(self, environment: CallEnvironment[Any]) -> None:
         self.environment, self.ignored = environment, frozenset(environment.ignored)
-        self.bases = [each for each in type(environment).__mro__ if not comes_along(each)]
+        kind = type(environment)
+        self.bases = [
+            each for each in (*kind.__mro__, *environment.watched()) if not comes_along(each)
+        ]
+        self.passed_over = {id(each): each for each in environment.passed_over()}
         self.classes: set[Any] = set()
         self._known: tuple[int, int] = 0, 0
         self.spaces: dict[int, tuple[str, dict[str, Any]]] = {}
@@ -629,6 +632,7 @@ class _Reader(StateWriter):
         super().__init__(looking.ignored, key_order=True, set_order=True)
         # What a function holds is no part of the state; its name is.
         self.spaces, self.of_state, self.known = looking.spaces, of_state, known
+        self.passed_over = looking.around.passed_over
         self.seen: dict[int, object] = {}
         self.classes: dict[Any, None] = {}
         self.loggers: dict[str, logging.Logger] = {}
@@ -652,6 +656,8 @@ class _Reader(StateWriter):
         self._count(1)
         if id(value) in self.known:
             return {"state": id(value)}
+        if id(value) in self.passed_over:
+            return {"passed over": id(value)}
         if isinstance(value, type):
             self.classes[value] = None
             return {"class": _name(value)}

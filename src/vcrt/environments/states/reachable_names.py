@@ -120,7 +120,8 @@ def namespaces(
         module = sys.modules.get(kind.__module__)
         spaces = [vars(module)] if module is not None else []
         # A class that was sent from another process by value has globals of its own.
-        spaces += [v.__globals__ for v in vars(kind).values() if isinstance(v, FunctionType)]
+        own = [getattr(value, "__func__", value) for value in vars(kind).values()]
+        spaces += [each.__globals__ for each in own if isinstance(each, FunctionType)]
         for space in spaces:
             found.setdefault(id(space), (kind.__module__, space))
         if module is not None:

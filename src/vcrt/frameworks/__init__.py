@@ -1,0 +1,1 @@
+"""Take tools from agent frameworks as they are."""

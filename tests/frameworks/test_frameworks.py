@@ -1,0 +1,281 @@
+"""Tools of agent frameworks, each by the framework itself: one shop has one schedule in all of them."""
+
+import json
+from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
+from typing import Annotated, Any
+
+import pytest
+from pydantic import BaseModel
+
+import vcrt
+from vcrt.environments.tool_calls import CallRefused, InvalidCall, output_text
+from vcrt.errors import MalformedInputError
+
+LEFT = {"tea": 3, "rice": 1}
+
+
+class Line(BaseModel):
+    item: str
+    price: Decimal
+
+
+@dataclass
+class Shop:
+    left: dict = field(default_factory=lambda: {"tea": 3, "rice": 1})
+    due: dict = field(default_factory=dict)
+
+    def look(self, item: str) -> dict:
+        """Say how much is left."""
+        return {"item": item, "left": self.left[item]}
+
+    async def order(self, item: str, customer: str) -> dict:
+        """Take one."""
+        if self.left[item] < 1:
+            raise ValueError(f"no {item} left")
+        self.left[item] -= 1
+        return {"item": item}
+
+    def bill(self, line: Line, due: date) -> Line:
+        """Note when a line is due."""
+        assert isinstance(line, Line)
+        assert isinstance(due, date)
+        self.due[line.item] = due
+        return line
+
+
+def by_pydantic_ai():
+    ai = pytest.importorskip("pydantic_ai")
+    tools = ai.FunctionToolset()
+
+    @tools.tool
+    def look(ctx: ai.RunContext[Shop], item: str) -> dict:
+        return ctx.deps.look(item)
+
+    @tools.tool
+    async def order(ctx: ai.RunContext[Shop], item: str, customer: str) -> dict:
+        try:
+            return await ctx.deps.order(item, customer)
+        except ValueError as error:
+            raise ai.ModelRetry(str(error)) from error
+
+    @tools.tool
+    def bill(ctx: ai.RunContext[Shop], line: Line, due: date) -> Line:
+        return ctx.deps.bill(line, due)
+
+    return vcrt.tools_environment(tools, state=Shop)
+
+
+def by_an_agent_of_pydantic_ai():
+    ai = pytest.importorskip("pydantic_ai")
+    agent = ai.Agent("test", deps_type=Shop)
+
+    @agent.tool
+    def look(ctx: ai.RunContext[Shop], item: str) -> dict:
+        return ctx.deps.look(item)
+
+    @agent.tool
+    async def order(ctx: ai.RunContext[Shop], item: str, customer: str) -> dict:
+        return await ctx.deps.order(item, customer)
+
+    @agent.tool
+    def bill(ctx: ai.RunContext[Shop], line: Line, due: date) -> Line:
+        return ctx.deps.bill(line, due)
+
+    return vcrt.tools_environment(agent, state=Shop)
+
+
+def by_langgraph():
+    tool = pytest.importorskip("langchain_core.tools").tool
+    prebuilt = pytest.importorskip("langgraph.prebuilt")
+
+    @tool
+    def look(item: str, shop: Annotated[Any, prebuilt.InjectedState]):
+        """Say how much is left."""
+        return shop.look(item)
+
+    @tool
+    async def order(item: str, customer: str, runtime: prebuilt.ToolRuntime):
+        """Take one."""
+        return await runtime.context.order(item, customer)
+
+    @tool
+    def bill(line: Line, due: date, shop: Annotated[Any, prebuilt.InjectedState]):
+        """Note when a line is due."""
+        return shop.bill(line, due).model_dump(mode="json")
+
+    return vcrt.tools_environment([look, order, bill], state=Shop)
+
+
+def by_openai_agents():
+    agents = pytest.importorskip("agents")
+
+    @agents.function_tool
+    def look(ctx: agents.RunContextWrapper[Any], item: str) -> str:
+        return json.dumps(ctx.context.look(item))
+
+    @agents.function_tool
+    async def order(ctx: agents.RunContextWrapper[Any], item: str, customer: str) -> str:
+        return json.dumps(await ctx.context.order(item, customer))
+
+    @agents.function_tool
+    def bill(ctx: agents.RunContextWrapper[Any], line: Line, due: date) -> str:
+        return ctx.context.bill(line, due).model_dump_json()
+
+    return vcrt.tools_environment([look, order, bill], state=Shop)
+
+
+def served(server: type) -> Any:
+    def tools(shop):
+        made = server("shop")
+        for method in (shop.look, shop.order, shop.bill):
+            made.tool()(method)
+        return made
+
+    return vcrt.tools_environment(tools_of=tools, state=Shop)
+
+
+def by_fastmcp():
+    return served(pytest.importorskip("fastmcp").FastMCP)
+
+
+def by_mcp():
+    return served(pytest.importorskip("mcp.server.mcpserver").MCPServer)
+
+
+MAKERS = [
+    by_pydantic_ai,
+    by_an_agent_of_pydantic_ai,
+    by_langgraph,
+    by_openai_agents,
+    by_fastmcp,
+    by_mcp,
+]
+CALLS = [
+    ("look", {"item": "tea"}),
+    ("order", {"item": "tea", "customer": "ann"}),
+    ("look", {"item": "rice"}),
+    ("order", {"item": "rice", "customer": "bob"}),
+    ("bill", {"line": {"item": "tea", "price": "1.10"}, "due": "2026-02-01"}),
+    ("bill", {"line": {"item": "rice", "price": "2"}, "due": "2026-02-02"}),
+]
+
+
+def written(path, environment) -> Any:
+    """A log of the calls, with what the tools give."""
+    made = environment()
+    state = made.reset(None)
+    lines = [
+        {
+            "name": name,
+            "arguments": given,
+            "output": json.loads(output_text(made.call(state, name, given))),
+        }
+        for name, given in CALLS
+    ]
+    file = path / "log.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+@pytest.mark.parametrize("maker", MAKERS, ids=lambda maker: maker.__name__)
+def test_one_shop_has_one_schedule(maker, tmp_path, monkeypatch):
+    environment = maker()
+    # Some of them hold what cannot be sent by value: a process finds them by their name in a module.
+    monkeypatch.setitem(globals(), "ENVIRONMENT", environment)
+    (found,) = vcrt.schedule(written(tmp_path, environment), environment=environment)
+    assert found.problem is None, found.problem
+    assert [(e.first, e.second) for e in found.schedule.edges] == [(0, 1), (2, 3)]
+
+
+@pytest.mark.parametrize("maker", MAKERS, ids=lambda maker: maker.__name__)
+def test_arguments_are_validated_and_values_coerced_by_the_framework(maker):
+    environment = maker()()
+    state = environment.reset(None)
+    output = environment.call(state, *CALLS[4])
+    assert "1.10" in output_text(output)
+    assert state.due == {"tea": date(2026, 2, 1)}
+    for name, given in (
+        ("look", {}),
+        ("look", {"item": ["tea"]}),
+        ("bill", {**CALLS[4][1], "due": "soon"}),
+    ):
+        with pytest.raises(CallRefused):
+            environment.call(state, name, given)
+    with pytest.raises(InvalidCall, match="did you mean 'look'"):
+        environment.call(state, "lok", {})
+    assert state.left == LEFT
+
+
+@pytest.mark.parametrize("maker", MAKERS, ids=lambda maker: maker.__name__)
+def test_what_a_tool_raises_is_its_refusal(maker):
+    environment = maker()()
+    state = environment.reset(None)
+    environment.call(state, "order", {"item": "rice", "customer": "bob"})
+    with pytest.raises(CallRefused) as raised:
+        environment.call(state, "order", {"item": "rice", "customer": "cleo"})
+    if maker not in (by_openai_agents, by_mcp):  # these hide the reason from the model
+        assert "no rice left" in str(raised.value)
+    assert state.left == {"tea": 3, "rice": 0}
+
+
+@pytest.mark.parametrize("maker", MAKERS, ids=lambda maker: maker.__name__)
+def test_versions_name_the_framework(maker):
+    environment = maker()()
+    assert environment.versions().libraries
+    assert environment.versions() == maker()().versions()
+
+
+def test_a_server_whose_state_nobody_gave_is_refused_by_its_place(tmp_path):
+    server = pytest.importorskip("fastmcp").FastMCP("shop")
+    shop = Shop()
+    server.tool(shop.look)
+    server.tool(shop.order)
+    file = tmp_path / "log.jsonl"
+    file.write_text("".join(json.dumps({"name": n, "arguments": a}) + "\n" for n, a in CALLS[:4]))
+    environment = vcrt.tools_environment(server)
+    with pytest.raises(MalformedInputError) as raised:
+        vcrt.schedule(file, environment=environment)
+    assert "vcrt.tools_environment" in raised.value.remedy  # it cannot be sent by value
+    module = tmp_path / "hidden_shop.py"
+    module.write_text(
+        "import vcrt\n"
+        "from fastmcp import FastMCP\n"
+        "class Shop:\n"
+        "    def __init__(self): self.left = {'tea': 3, 'rice': 1}\n"
+        "    def look(self, item: str) -> dict: return {'item': item, 'left': self.left[item]}\n"
+        "    def order(self, item: str, customer: str) -> dict: self.left[item] -= 1; return {}\n"
+        "def made():\n"
+        "    shop, server = Shop(), FastMCP('shop')\n"
+        "    server.tool(shop.look), server.tool(shop.order)\n"
+        "    return server\n"
+        "SHOP = vcrt.tools_environment(made())\n"
+    )
+    with pytest.raises(MalformedInputError, match="state outside") as raised:
+        vcrt.schedule(file, environment=f"{module}:SHOP")
+    assert "the object of look changed during call order" in raised.value.found
+
+
+def test_hints_of_a_server_are_declared():
+    server = pytest.importorskip("fastmcp").FastMCP("shop")
+
+    @server.tool(annotations={"readOnlyHint": True})
+    def look(item: str) -> str:
+        return item
+
+    (tool,) = vcrt.tools_environment(server)().tools()
+    assert tool.read_only is True
+    assert tool.idempotent is None
+
+
+def test_a_parameter_that_only_a_graph_gives_is_named():
+    tool = pytest.importorskip("langchain_core.tools").tool
+    prebuilt = pytest.importorskip("langgraph.prebuilt")
+
+    @tool
+    def look(item: str, store: Annotated[Any, prebuilt.InjectedStore]):
+        """Say how much is left."""
+
+    with pytest.raises(MalformedInputError, match="parameter 'store'"):
+        vcrt.tools_environment([look])().tools()
