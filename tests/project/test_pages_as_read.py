@@ -10,6 +10,7 @@ from reading import fresh_environment, read
 #: Pages that one reader has in one folder, one after the other.
 READINGS = (
     ("tool-calls.md",),
+    ("frameworks.md",),
     ("traces.md",),
     ("your-environment.md",),
     ("start.md", "certify.md", "train.md", "protocol.md", "report.md"),
