@@ -37,7 +37,7 @@ help:
 	@echo "make test-slow  the tests that take long"
 	@echo "make test-paper-scale  the paper's 7,500 episodes against their golden hash, ten minutes"
 	@echo "make test-integrations  the tests with TRL, verl, datasets, verifiers, trackers and MCP servers, which it installs"
-	@echo "make test-frameworks    the tests with pydantic-ai, LangGraph, OpenAI Agents and FastMCP, which it installs"
+	@echo "make test-frameworks    the tests with pydantic-ai, LangGraph, OpenAI Agents, FastMCP and Haystack, which it installs"
 	@echo "make nightly    long tests of what seldom breaks, which CI leaves out"
 	@echo "make test-browser  the tests of the pages in Chromium, which it installs if it can"
 	@echo "make test-rocq  the tests of Rocq proofs, for which it installs Debian's coq if it can"
@@ -136,7 +136,7 @@ $(FRAMEWORKS): $(DONE)
 	$(PYTHON) -m venv build/frameworks
 	build/frameworks/bin/python -m pip install --quiet --disable-pip-version-check hatchling==1.33.0 pytest==9.2.0
 	build/frameworks/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation pydantic-ai-slim==2.68.0 \
-	  langgraph==1.2.24 langchain-core==1.8.3 openai-agents==0.24.0 fastmcp==4.2.3 mcp==2.3.0 -e .
+	  langgraph==1.2.24 langchain-core==1.8.3 openai-agents==0.24.0 fastmcp==4.2.3 mcp==2.3.0 haystack-ai==3.4.1 -e .
 	@touch $@
 
 # Playwright, to look at pages in a browser, and what builds the documentation.

@@ -203,7 +203,7 @@ def _told(
 
 def _require_one_of(command: Command, given: Mapping[str, Any], options: Options) -> None:
     if sum(given[name] != options[name][1] for name in command.one_of) > 1:
-        *some, last = (f"--{name}" for name in command.one_of)
+        *some, last = (f"--{command.names.get(name, name)}" for name in command.one_of)
         raise VcrtError(
             "options that do not go together", expected=f"one of {', '.join(some)} and {last}"
         )

@@ -84,6 +84,8 @@ CHAPTERS: Chapters = {
             function="vcrt:annotate",
             summary="what calls show of each tool and pair of tools",
             view="vcrt.cli.schedule:print_annotations",
+            names={"target": "for"},
+            one_of=("json", "target"),
             asks_verifier=True,
             quick=True,
         ),

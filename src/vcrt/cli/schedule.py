@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from vcrt.cli.options import plain_console, print_document, say
 from vcrt.errors import VcrtError
 from vcrt.hashing import Json
+from vcrt.words.declarations import Target
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -83,12 +84,22 @@ def _document(one: Scheduled) -> dict[str, Json]:
     return {"name": one.name, **found, "complete": complete, "left_out": left_out}
 
 
-def print_annotations(found: Annotations, *, json: bool = False) -> None:
+def print_annotations(
+    found: Annotations, *, json: bool = False, target: Target | None = None
+) -> None:
     """Print the tools, the pairs, and what was never tried.
 
     Args:
         json: Print one document: tools with annotations as MCP lists them, pairs, declared hints, and all evidence.
+        target: Print what may run at once as the declaration of this framework, with its evidence as comments.
     """
+    if target is not None:
+        from vcrt.words.declarations import declaration
+
+        say(plain_console(aside=True), *left_out_lines(found.missing))
+        require_all(found.missing)
+        print(declaration(found, target), end="")
+        return
     from vcrt.words.annotation_words import (
         PAIR_COLUMNS,
         TOOL_COLUMNS,
