@@ -6,11 +6,11 @@ content:
 - plain: ``{"name": ..., "arguments": {...}}``, with ``"output"`` if it is known;
 - a chat message of OpenAI's form (``tool_calls`` or ``function_call``, and ``role: tool`` or ``function`` for results),
   an item of its Responses (``function_call``, ``function_call_output``, ``mcp_call``), a message of content blocks
-  (``tool_use``, ``tool_result``, and MCP's blocks), a message of LangChain, of pydantic-ai, of inspect_ai or of Claude
-  Code;
+  (``tool_use``, ``tool_result``, and MCP's blocks), a message of LangChain, of pydantic-ai, of Gemini, of
+  OpenTelemetry's conventions, of inspect_ai, of Claude Code or of Codex;
 - a JSON-RPC request or response of the Model Context Protocol (``tools/call``);
-- a whole trace: ``{"messages": [...]}``, ``{"traj": [...]}`` or ``{"calls": [...]}``, with ``"initial"`` for the
-  argument of ``reset``.
+- a whole trace: ``{"messages": [...]}``, ``{"traj": [...]}``, ``{"contents": [...]}`` or ``{"calls": [...]}``, with
+  ``"initial"`` for the argument of ``reset``; an inspect_ai log, tau2's simulations, a SWE-agent trajectory.
 
 All lines that are not whole traces belong to one trace. Results without identifiers belong to the last message's calls,
 in their order. The texts of messages count as known before the calls that follow. An item that looks like a call or a
@@ -34,12 +34,15 @@ from vcrt.errors import MalformedInputError
 from vcrt.hashing import canonical_json
 
 #: Where the items of a whole trace stand.
-_ITEMS = ("messages", "calls", "traj")
+_ITEMS = ("messages", "calls", "traj", "contents")
 #: What else a whole trace holds that is no call that was made.
 _BESIDE_ITEMS = {*_ITEMS, "initial", "tools", "functions"}
 _LISTS_OF_OUTPUTS = ("outputs", "results", "responses", "observations")
 #: What an inspect_ai sample holds beside: how its messages came to be.
-_OF_INSPECT = {"epoch", "events", "store", "input", "attachments"}
+_OF_INSPECT = {
+    *("epoch", "events", "events_data", "timelines", "store", "input", "attachments"),
+    "error_retries",
+}
 
 
 def read_traces(path: Path) -> tuple[Trace, ...]:
@@ -53,7 +56,7 @@ def read_traces(path: Path) -> tuple[Trace, ...]:
         )
     traces: list[Trace] = []
     lines = Gathered(str(path))
-    for where, value in _values(path):
+    for where, value in _documents(_values(path)):
         if not isinstance(value, Mapping):
             raise malformed(where, f"a {type(value).__name__}")
         items = [key for key in _ITEMS if isinstance(value.get(key), list)]
@@ -80,8 +83,30 @@ def read_traces(path: Path) -> tuple[Trace, ...]:
     return tuple(traces)
 
 
+def _documents(values: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Yield the values of a log with its traces, where an item holds several of them, or other things beside one."""
+    for where, value in values:
+        match value:
+            case {"eval": _, "samples": [_, *_] as several} | {"simulations": [_, *_] as several}:
+                kind = "sample" if "eval" in value else "simulation"
+                for number, one in enumerate(several, start=1):
+                    yield f"{where}, {kind} {number}", one
+            case {"trajectory": list(), "history": [_, *_] as history}:  # SWE-agent
+                yield where, {"messages": history}
+            case _:
+                yield where, value
+
+
 def _values(path: Path) -> Iterator[tuple[str, Any]]:
     text = read_limited(path, MAX_BYTES).removeprefix(BOM_UTF8)
+    if text[:4] == b"PK\3\4":
+        raise MalformedInputError(
+            "a log that is an archive",
+            where=str(path),
+            found="a zip file, such as inspect_ai writes",
+            expected="a file of JSON lines, or one JSON document",
+            remedy=f"inspect log dump {path.name} > log.json",
+        )
     if b"\0" in text[:4]:
         raise MalformedInputError(
             "a log that is not in UTF-8",
@@ -164,6 +189,13 @@ def same_output(logged: str, output: str) -> bool:
 
 #: What may stand before the reason of a refusal: "error" in any case, or the name of an exception.
 _BEFORE_REASON = re.compile(r"((?i:error)|([A-Za-z_]\w*\.)*[A-Z]\w*):\s*")
+#: What frameworks write around a reason: Claude Code, FastMCP, MCP's SDK and OpenAI Agents before; pydantic-ai and
+#: LangGraph behind.
+_AROUND_REASON = re.compile(
+    r"^<tool_use_error>|</tool_use_error>$|^Error (calling|executing) tool [^:\n]*:\s|"
+    r"^An error occurred while running the tool\. Please try again\. Error:\s|"
+    r"\s+Fix the errors and try again\.$|\s+Please fix your mistakes\.$"
+)
 #: What a clock or chance gives: UUIDs and other long hexadecimal numbers, times, and seconds since 1970.
 _DRAWN = re.compile(
     r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{9,}(\.\d+)?"
@@ -176,8 +208,9 @@ _DRAWN = re.compile(
 def same_refusal(logged: str, reason: str) -> bool:
     """Tell whether a log's output says that a call was refused for this reason.
 
-    Accepted forms are ``{"error": reason}``, the reason alone, ``Error: reason`` in any case, and the reason after an
-    exception's name, as in ``ValueError: reason``; each also as the text of an MCP result or of content blocks.
+    Accepted forms are ``{"error": reason}``, the reason alone, ``Error: reason`` in any case, the reason after an
+    exception's name, as in ``ValueError: reason``, and what frameworks write around it, such as ``Fix the errors and
+    try again.``; each also as the text of an MCP result or of content blocks.
 
     >>> same_refusal('{"content":[{"type":"text","text":"Error: no tea"}],"isError":true}', "no tea")
     True
@@ -188,8 +221,12 @@ def same_refusal(logged: str, reason: str) -> bool:
                 pass
             case said:
                 said = said if isinstance(said, str) else text
-        said = said.strip()
-        if reason.strip() in (said, _BEFORE_REASON.sub("", said, count=1)):
+        said = _AROUND_REASON.sub("", said.strip()).strip()
+        bare = _BEFORE_REASON.sub("", said, count=1)
+        # LangGraph writes the exception, such as ValueError('no tea').
+        if reason.strip() in (said, bare) or re.fullmatch(
+            rf"\w+\({re.escape(repr(reason))}\)", bare
+        ):
             return True
     return False
 

@@ -14,8 +14,8 @@ from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json
 
 FORMS = (
-    '{"name": ..., "arguments": {...}}, a message with tool calls (OpenAI, content blocks, LangChain, pydantic-ai), '
-    'a JSON-RPC tools/call, or {"messages": [...]}'
+    '{"name": ..., "arguments": {...}}, a message with tool calls (OpenAI, content blocks, LangChain, pydantic-ai, '
+    'Gemini), a JSON-RPC tools/call, or {"messages": [...]}'
 )
 
 
@@ -56,13 +56,15 @@ class Called:
 class Answered:
     """The result of the call with this identifier, or, without an identifier, of the next call.
 
-    ``tool`` is the tool's name; ``own`` is an identifier that may be the call's or the message's.
+    ``tool`` is the tool's name; ``own`` is an identifier that may be the call's or the message's. ``not_run`` says why
+    no tool ran, if the log says so.
     """
 
     identifier: str | None
     output: Json
     tool: str | None = None
     own: str | None = None
+    not_run: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +72,13 @@ class Unread:
     """Something that looks like a call or a result but has no known form: its place in the item, and its form.
 
     ``calls`` are the calls in it, if all have names and identifiers: they may repeat calls that were read elsewhere.
+    ``of`` is the identifier of the call that it only tells of again.
     """
 
     place: str
     form: str
     calls: tuple[Called, ...] = ()
+    of: str | None = None
 
     def error(self, where: str) -> MalformedInputError:
         """Return the error of a log that contains this."""

@@ -314,15 +314,19 @@ class Gathered:
                     self._called(event, where)
                 case Answered(identifier, output):
                     if identifier is None:
-                        self._answer(self._next(event, where), output, where)
+                        place = self._next(event, where)
+                        self._answer(place, output, where)
                     else:
-                        self._output(identifier, output, where)
+                        place = self._output(identifier, output, where)
+                    if event.not_run is not None:
+                        self.unread[place] = MalformedInputError(event.not_run, where=where)
                     if (
                         self.message[0] == where
                     ):  # what comes behind it was made with this output at hand
                         self.message = where, f"{self.message[1]}, after {self.happened}"
                 case Unread(_, _, calls):
-                    if not calls or not all(map(self._repeats, calls)):
+                    again = event.of in self.waiting or (calls and all(map(self._repeats, calls)))
+                    if not again:
                         raise event.error(where)
 
     def _repeats(self, call: Called) -> bool:
@@ -420,7 +424,7 @@ class Gathered:
             self.in_order[left[0]] = where, answer.tool is not None
         return left[0]
 
-    def _output(self, identifier: str, output: Any, where: str) -> None:
+    def _output(self, identifier: str, output: Any, where: str) -> int:
         place = self.waiting.get(identifier)
         if identifier in self.twice:
             raise MalformedInputError(
@@ -439,6 +443,7 @@ class Gathered:
                 expected=f"that of one of {counted(len(self.calls), 'call')} so far",
             )
         self._answer(place, output, where)
+        return place
 
     def _answer(self, place: int, output: Any, where: str) -> None:
         call, logged = self.calls[place], canonical_json(output).decode()
