@@ -12,8 +12,9 @@ import vcrt
 from command_line import refused, run
 from shop import Shop
 from vcrt.calls import conditions
-from vcrt.calls.annotations import Annotations, PairEvidence, ToolEvidence, Witness
+from vcrt.calls.annotations import Annotations, Evidence, PairEvidence, ToolEvidence, Witness
 from vcrt.calls.proportions import NONE, Proportion
+from vcrt.environments.tool_calls import Tool
 from vcrt.words.declarations import Target, declaration, may_overlap
 
 TARGETS = get_args(Target)
@@ -143,13 +144,30 @@ def test_what_states_leave_out_leaves_nothing_that_may_overlap(ignored, said):
 
 def test_pairs_and_tools_that_were_not_tried_are_said():
     refused_tool = replace(tool("buy"), changed=NONE, changed_in=NONE, refused=Proportion(3, 3))
-    found = annotations(
-        refused_tool, tool("look"), pairs=[pair("look", "look", commuted=4, total=4)]
-    )
+    pairs = [pair("look", "look", commuted=4, total=4)]
+    found = annotations(refused_tool, tool("look"), pairs=pairs)
     text = declaration(found, "pydantic-ai")
     assert "not tried: 3 calls, all refused" in text
     assert "# not tried: buy and buy; buy and look\n" in text
     assert written(found, "pydantic-ai")["SEQUENTIAL"] == {"buy": True, "look": False}
+    assert "lets the server's other tools overlap as well: leave it out" in declaration(
+        found, "codex"
+    )
+
+
+def test_a_tool_that_no_log_calls_is_said_to_be_not_tried():
+    pairs = [pair("look", "look", commuted=4, total=4)]
+    assert Evidence().annotations("shop", [Tool(name="pay")], risk=0.1).uncalled == ("pay",)
+    found = annotations(tool("look"), pairs=pairs, uncalled=("pay",))
+    for target in TARGETS:
+        text = declaration(found, target)
+        assert "not tried: no episode calls it" in text
+        assert "# not tried: look and pay; pay and pay\n" in text
+    assert written(found, "pydantic-ai")["SEQUENTIAL"] == {"look": False, "pay": True}
+    assert written(found, "langgraph")["MAY_OVERLAP"] == {"look"}
+    assert written(found, "mcp")["ANNOTATIONS"]["pay"] == {}
+    assert "leave it out" in declaration(found, "codex")
+    assert "it is not needed" in declaration(replace(found, uncalled=()), "codex")
 
 
 @pytest.mark.parametrize("target", TARGETS)

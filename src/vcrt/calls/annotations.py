@@ -165,7 +165,7 @@ class Annotations:
     the same state of another episode, so states of one hash are not equal; the first answer counts. ``undeclared`` says
     why no declared hints were compared, if none were. ``risk`` bounds the chance that a hint given as true is wrong for
     the next source. ``missing`` lists calls of logs that are in no episode. ``ignored`` names what the environment
-    leaves out of its states' bytes; None if that is not known.
+    leaves out of its states' bytes; None if that is not known. ``uncalled`` names the tools that no episode calls.
     """
 
     environment: str
@@ -180,6 +180,7 @@ class Annotations:
     undeclared: str | None = None
     missing: tuple[LeftOut, ...] = ()
     ignored: tuple[str, ...] | None = ()
+    uncalled: tuple[str, ...] = ()
 
     @property
     def tested(self) -> Tested:
@@ -322,6 +323,7 @@ class Evidence:
             undeclared=undeclared,
             missing=tuple(self.missing),
             ignored=unseen,
+            uncalled=tuple(sorted({tool.name for tool in declared} - {*names})),
         )
 
     def _tool(self, name: str, ignored: tuple[str, ...] | None) -> ToolEvidence:

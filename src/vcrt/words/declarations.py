@@ -103,7 +103,7 @@ def _why(annotations: Annotations, tool: ToolEvidence) -> str:
 def _pair_lines(annotations: Annotations) -> Iterator[str]:
     """Say of each pair of tools what was tried, and give a counter-example with its calls."""
     known = {pair.tools: pair for pair in annotations.pairs if pair.commuted.total}
-    names = sorted(tool.name for tool in annotations.tools)
+    names = sorted(_reasons(annotations))
     vain = []
     for tools in combinations_with_replacement(names, 2):
         if tools in known:
@@ -139,28 +139,33 @@ def _comments(lines: list[str]) -> list[str]:
     return [f"# {printable(line)[:_WIDTH]}".rstrip() for line in lines]
 
 
-def _entries(annotations: Annotations, value: Callable[[ToolEvidence], str]) -> list[str]:
+def _reasons(annotations: Annotations) -> dict[str, str]:
+    """Say of each tool, by name, on which evidence it is declared as it is."""
+    called = {tool.name: _why(annotations, tool) for tool in annotations.tools}
+    return called | dict.fromkeys(annotations.uncalled, "not tried: no episode calls it")
+
+
+def _entries(annotations: Annotations, value: Callable[[str], object]) -> list[str]:
     """Write the entries of a dictionary by the tools' names, each after its evidence."""
     lines = []
-    for tool in annotations.tools:
-        lines += [f"    {one}" for one in _comments([_why(annotations, tool)])]
-        lines.append(f"    {tool.name!r}: {value(tool)},")
+    for name, why in _reasons(annotations).items():
+        lines += [f"    {one}" for one in _comments([why])]
+        lines.append(f"    {name!r}: {value(name)},")
     return lines
 
 
 def _overlapping(annotations: Annotations) -> list[str]:
     """Write the set of tools whose calls may overlap, and why the others are not in it."""
-    free = may_overlap(annotations)
-    others = [tool for tool in annotations.tools if tool.name not in free]
+    free, reasons = may_overlap(annotations), _reasons(annotations)
     lines = ["#: Calls of these tools may overlap with each other: they change nothing."]
     lines.append("MAY_OVERLAP = frozenset(" + ("{" if free else ")"))
-    for tool in annotations.tools:
-        if tool.name in free:
-            lines += [f"    {one}" for one in _comments([_why(annotations, tool)])]
-            lines.append(f"    {tool.name!r},")
+    for name in free:
+        lines += [f"    {one}" for one in _comments([reasons[name]])]
+        lines.append(f"    {name!r},")
     lines += ["})"] if free else []
-    lines.append("# All others keep their order, and so does a tool that no log has:")
-    return [*lines, *_comments([f"{one.name}: {_why(annotations, one)}" for one in others])]
+    lines.append("# All others keep their order, and so does a tool that is not named here:")
+    others = [f"{name}: {why}" for name, why in reasons.items() if name not in free]
+    return [*lines, *_comments(others)]
 
 
 _PYDANTIC_AI = '''
@@ -175,9 +180,9 @@ def _pydantic_ai(annotations: Annotations) -> list[str]:
     return [
         "from dataclasses import replace",
         "",
-        "#: Whether a tool is a barrier, which runs alone and in its place; so is a tool that no log has.",
+        "#: Whether a tool is a barrier, which runs alone and in its place; so is a tool that is not named here.",
         "SEQUENTIAL = {",
-        *_entries(annotations, lambda tool: str(tool.name not in free)),
+        *_entries(annotations, lambda name: name not in free),
         "}",
         *_PYDANTIC_AI.split("\n"),
     ]
@@ -246,12 +251,13 @@ def _haystack(annotations: Annotations) -> list[str]:
 
 
 def _mcp(annotations: Annotations) -> list[str]:
+    hints = {tool.name: _hints(annotations, tool) for tool in annotations.tools}
     return [
         "#: The hints that the evidence bears: server.tool(function, annotations=ANNOTATIONS[name]) of FastMCP, or",
         "#: annotations=ToolAnnotations(**ANNOTATIONS[name]) of the package mcp. Where a hint is missing, clients",
         "#: take the tool for one that changes and destroys.",
         "ANNOTATIONS = {",
-        *_entries(annotations, lambda tool: str(_hints(annotations, tool))),
+        *_entries(annotations, lambda name: hints.get(name, {})),
         "}",
         *_comments(_contradictions(annotations)),
     ]
@@ -266,7 +272,7 @@ def _contradictions(annotations: Annotations) -> list[str]:
 
 
 def _codex(annotations: Annotations) -> list[str]:
-    safe = {tool.name for tool in annotations.tools} == {*may_overlap(annotations)}
+    safe = {*_reasons(annotations)} == {*may_overlap(annotations)}
     return [
         "# codex runs a call beside others if its server lists the tool with readOnlyHint true; all others run alone.",
         "# In config.toml, supports_parallel_tool_calls lets the server's other tools overlap as well: "
