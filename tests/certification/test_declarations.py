@@ -67,7 +67,7 @@ def annotations(*tools, pairs=(), **others):
 def written(found, target):
     """The names that the declaration defines, without the frameworks that its functions take."""
     lines = declaration(found, target).splitlines()
-    kept = [line for line in lines if not line.startswith(("from lang", "from hay"))]
+    kept = [line for line in lines if not line.startswith(("from lang", "from openhands"))]
     names: dict = {"RunnableConfig": object}
     exec("\n".join(kept), names)
     return names
@@ -90,6 +90,10 @@ def test_tools_that_change_nothing_at_the_risk_may_overlap():
             "look": {},
             "order": {"readOnlyHint": False},
         }
+    assert written(found, "openhands")["KEYS"] == dict.fromkeys(
+        ("list", "look", "order"), ("state:shop",)
+    )
+    assert written(annotations(tool("list")), "openhands")["KEYS"] == {"list": ()}
     assert "29 sources without one would bear it" in declaration(found, "mcp")
     assert "order(item=1) after 1 2 of shop/log/7" in declaration(found, "mcp")
 

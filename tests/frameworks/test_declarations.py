@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import time
+from dataclasses import replace
 
 import pytest
 
@@ -237,3 +239,72 @@ def test_haystack_runs_a_message_at_once_and_in_order_as_declared(annotations, m
     assert after == IN_ORDER
     look = type("Tool", (), {"name": "look"})
     assert limit([look]) > 1
+
+
+def run_by_openhands(annotations, *, declares, most, names=MESSAGE):
+    """Run the message by the SDK's executor, on tools that wait with their threads."""
+    sdk = pytest.importorskip("openhands.sdk")
+    executors = pytest.importorskip("openhands.sdk.agent.parallel_executor")
+    events = pytest.importorskip("openhands.sdk.event")
+    llm = pytest.importorskip("openhands.sdk.llm")
+    of = declared(annotations, "openhands")
+    shop, outputs = Shop(3), {}
+
+    class Nothing(sdk.Action):
+        pass
+
+    def made(kind):
+        bases = (of["Declared"],) if declares else ()
+
+        class Made(*bases, sdk.ToolDefinition):
+            name = kind
+
+            @classmethod
+            def create(cls, *args, **params):
+                return [cls(description="A tool.", action_type=Nothing)]
+
+        return Made.create()[0]
+
+    def run(event):
+        function = {"look": shop.look, "order": shop.order}[event.tool_name]
+        step = function()
+        step.send(None)
+        time.sleep(0.05)
+        try:
+            step.send(None)
+        except StopIteration as done:
+            outputs[event.tool_call_id] = done.value
+        return []
+
+    tools = {name: made(name) for name in ("look", "order") if name in names}
+    sent = [
+        events.ActionEvent(
+            thought=[],
+            action=Nothing(),
+            tool_name=name,
+            tool_call_id=str(number),
+            tool_call=llm.MessageToolCall(
+                id=str(number), name=name, arguments="{}", origin="completion"
+            ),
+            llm_response_id="one",
+        )
+        for number, name in enumerate(names)
+    ]
+    workers = of["limit"](tools.values()) if most is None else most
+    executors.ParallelToolExecutor(max_workers=workers).execute_batch(sent, run, tools=tools)
+    return (shop.left, [outputs[str(number)] for number in range(len(names))]), shop.most
+
+
+def test_openhands_runs_a_message_at_once_and_in_order_as_declared(annotations):
+    """By default a lock of its own keeps each tool's calls apart, but not a look from an order."""
+    pytest.importorskip("openhands.sdk")
+    before, _ = run_by_openhands(annotations, declares=False, most=4)
+    assert before != IN_ORDER
+    after, most = run_by_openhands(annotations, declares=True, most=None)
+    assert (after, most) == (IN_ORDER, 1)
+    locked, most = run_by_openhands(annotations, declares=True, most=4)
+    assert (locked[0], most) == (1, 1)
+    looks = replace(annotations, tools=annotations.tools[:1])
+    assert looks.tools[0].name == "look"
+    after, most = run_by_openhands(looks, declares=True, most=None, names=["look", "look"])
+    assert (after, most) == ((3, [3, 3]), 2)

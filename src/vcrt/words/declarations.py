@@ -20,7 +20,7 @@ from vcrt.printable import counted, printable
 if TYPE_CHECKING:
     from vcrt.calls.annotations import Annotations, PairEvidence, ToolEvidence, Witness
 
-Target: TypeAlias = Literal["pydantic-ai", "langgraph", "mcp", "codex", "haystack"]
+Target: TypeAlias = Literal["pydantic-ai", "langgraph", "mcp", "codex", "openhands", "haystack"]
 #: The most characters of a comment's line, and the most relations that one names.
 _WIDTH, _NAMED = 400, 3
 
@@ -250,6 +250,40 @@ def _haystack(annotations: Annotations) -> list[str]:
     return [*_overlapping(annotations), *_HAYSTACK.split("\n")]
 
 
+_OPENHANDS = '''
+
+class Declared:
+    """Put it first among the bases of each tool: class LookTool(Declared, ToolDefinition[...])."""
+
+    def declared_resources(self, action):
+        """Return the locks of a call; a tool that is not named here has its own, as by default."""
+        keys = KEYS.get(self.name)
+        return DeclaredResources(keys=keys or (), declared=keys is not None)
+
+
+def limit(tools, most=4):
+    """Return the limit of an agent: Agent(..., tool_concurrency_limit=limit(its tools)).
+
+    A lock excludes, but keeps no order. So calls run one after the other if any of the tools needs one.
+    """
+    return most if all(KEYS.get(one.name) == () for one in tools) else 1'''
+
+
+def _openhands(annotations: Annotations) -> list[str]:
+    """Give no locks if all tools change nothing; else one to all, as what reads may not overlap with what writes."""
+    is_free = {*_reasons(annotations)} == {*may_overlap(annotations)}
+    keys = () if is_free else (f"state:{annotations.environment}",)
+    return [
+        "from openhands.sdk.tool.tool import DeclaredResources",
+        "",
+        "#: The locks of each tool's calls: none if no tool changes anything, else one for all.",
+        "KEYS = {",
+        *_entries(annotations, lambda name: keys),
+        "}",
+        *_OPENHANDS.split("\n"),
+    ]
+
+
 def _mcp(annotations: Annotations) -> list[str]:
     hints = {tool.name: _hints(annotations, tool) for tool in annotations.tools}
     return [
@@ -286,5 +320,6 @@ _FORMS: Mapping[Target, Callable[[Annotations], list[str]]] = {
     "langgraph": _langgraph,
     "mcp": _mcp,
     "codex": _codex,
+    "openhands": _openhands,
     "haystack": _haystack,
 }
