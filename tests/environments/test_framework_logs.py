@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vcrt
-from vcrt.calls.call_logs import read_traces, same_output, same_refusal
+from vcrt.calls.call_logs import read_traces, same_output, same_refusal, shows_failure
 from vcrt.calls.log_lifting import run_trace
 from vcrt.errors import MalformedInputError
 
@@ -236,7 +236,11 @@ def inspect_ai(batches):
         for identifier, name, _, output in batch:
             fields = {"id": "c", "role": "tool", "tool_call_id": identifier, "function": name}
             messages.append({**fields, "content": json.dumps(output)})
-    events = [{"event": "tool", "function": "look", "arguments": {}, "result": "x"}]
+    events = [
+        {"event": "tool", "id": identifier, "function": name, "arguments": {}, "result": "x"}
+        for batch in numbered(batches)
+        for identifier, name, _, _ in batch
+    ]
     sample = {"id": "s1", "epoch": 1, "input": "hi", "target": "", "messages": messages}
     sample |= {"events": events, "events_data": {"messages": messages, "calls": []}}
     return {"version": 2, "status": "success", "eval": {"task": "t"}, "samples": [sample]}
@@ -435,6 +439,38 @@ def test_what_frameworks_write_around_a_reason_is_no_other_reason(text):
     assert not same_refusal(json.dumps(text.replace("no tea left", "sold")), "no tea left")
 
 
+HIDDEN = [
+    "An error occurred while running the tool. Please try again.",  # OpenAI Agents
+    "Error calling tool 'order'",  # FastMCP
+    "Error executing tool order",  # MCP's SDK
+]
+
+
+@pytest.mark.parametrize("text", HIDDEN)
+def test_a_reason_that_a_framework_hides_may_be_any(text):
+    assert same_refusal(json.dumps(text), "no tea left")
+    assert shows_failure(json.dumps(text))
+    assert not same_refusal(json.dumps(text + " sold"), "no tea left")
+    assert not same_output(json.dumps(text), '"no tea left"')
+
+
+@pytest.mark.parametrize("value", [{"a": 1.5, "b": [None, True]}, ["it's", '"'], [[], {}]])
+def test_an_output_that_python_wrote_as_text_is_that_value(value):
+    for text in (str(value), repr(value)):
+        assert same_output(json.dumps(text), json.dumps(value))
+        assert not same_output(json.dumps(text), json.dumps([value]))
+        assert not same_output(json.dumps(text[:-1]), json.dumps(value))
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 99_999, "{1, 2}", "[print(1)]", "{'a': 1}.get('a')", "(b'x',)"]
+)
+def test_a_text_that_only_begins_as_python_writes_values_is_a_text(text):
+    assert same_output(json.dumps(text), json.dumps(text))
+    assert not same_output(json.dumps(text), "[1]")
+    assert not same_output(json.dumps(text), "[1,2]")
+
+
 # What is refused by its name, with what mends it.
 
 MESSAGES = langgraph_state([[("look", {}, 1)]])["messages"]
@@ -468,6 +504,15 @@ def test_a_log_that_is_not_read_is_refused_by_its_name_and_what_mends_it(read, f
     assert "a log of a form that is not read" in str(caught.value)
     assert remedy in caught.value.remedy
     assert caught.value.found
+
+
+def test_a_sample_of_inspect_ai_whose_messages_were_trimmed_is_an_error(read):
+    log = inspect_ai([[("look", {}, 1)], [("order", {}, 2)]])
+    log["samples"][0]["messages"][1:3] = []
+    with pytest.raises(MalformedInputError, match="not among its messages") as caught:
+        read(log)
+    assert "sample 1" in caught.value.where
+    assert "'c0'" in caught.value.found
 
 
 def test_an_archive_is_named(tmp_path):

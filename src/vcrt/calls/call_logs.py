@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
+from ast import literal_eval
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
@@ -30,7 +32,7 @@ from typing import Any
 from vcrt.calls.log_events import FORMS, malformed, unread_in
 from vcrt.calls.log_traces import Gathered, Trace
 from vcrt.documents import MAX_BYTES, read_limited, strict_json
-from vcrt.errors import MalformedInputError
+from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.hashing import canonical_json
 
 #: Where the items of a whole trace stand.
@@ -158,10 +160,29 @@ def _whole(value: Mapping[str, Any], key: str, where: str) -> Trace:
     gathered = Gathered(str(value.get("id", where)), initial=value.get("initial"))
     for place, item in enumerate(value[key], start=1):
         gathered.take(item, f"{where}, item {place}")
+    if "epoch" in value:
+        _require_all(value, gathered, where)
     left_out = _BESIDE_ITEMS | (_OF_INSPECT if "epoch" in value else set())
     rest = {name: value[name] for name in value if name not in left_out}
     gathered.add_all(unread_in(rest), where)
     return _readable(gathered)
+
+
+def _require_all(sample: Mapping[str, Any], gathered: Gathered, where: str) -> None:
+    """Raise an error for a sample of inspect_ai whose messages lack a call that its events have."""
+    events = sample.get("events")
+    for event in events if isinstance(events, list) else []:
+        match event:
+            case {"event": "tool", "id": str(made), "function": name} if (
+                made not in gathered.waiting
+            ):
+                raise MalformedInputError(
+                    "a sample of inspect_ai with a call that is not among its messages",
+                    where=where,
+                    found=f"a tool event of {name!r:.80} with the identifier {made[:80]!r}",
+                    expected="all calls in `messages`, as they are if nothing was trimmed and no agent called another",
+                    remedy="write the calls of the tool events, each with its output, one a line",
+                )
 
 
 def _readable(gathered: Gathered) -> Trace:
@@ -178,7 +199,8 @@ def _readable(gathered: Gathered) -> Trace:
 def same_output(logged: str, output: str) -> bool:
     """Tell whether an output, as canonical JSON, equals a log's, which may be wrapped or written as text.
 
-    An output that is marked as an error, as in MCP, differs from any that is not. A number equals its JSON text.
+    An output that is marked as an error, as in MCP, differs from any that is not. A number equals its JSON text; a
+    list or an object also equals the text that Python's ``str`` makes of it.
 
     >>> same_output('[{"type":"text","text":"done"}]', '"done"')
     True
@@ -196,6 +218,10 @@ _AROUND_REASON = re.compile(
     r"^An error occurred while running the tool\. Please try again\. Error:\s|"
     r"\s+Fix the errors and try again\.$|\s+Please fix your mistakes\.$"
 )
+#: What OpenAI Agents, FastMCP and MCP's SDK write in place of a reason that they hide.
+_NO_REASON = re.compile(
+    r"An error occurred while running the tool\. Please try again\.|Error (calling|executing) tool '?[\w./-]+'?"
+)
 #: What a clock or chance gives: UUIDs and other long hexadecimal numbers, times, and seconds since 1970.
 _DRAWN = re.compile(
     r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{9,}(\.\d+)?"
@@ -210,7 +236,8 @@ def same_refusal(logged: str, reason: str) -> bool:
 
     Accepted forms are ``{"error": reason}``, the reason alone, ``Error: reason`` in any case, the reason after an
     exception's name, as in ``ValueError: reason``, and what frameworks write around it, such as ``Fix the errors and
-    try again.``; each also as the text of an MCP result or of content blocks.
+    try again.``; each also as the text of an MCP result or of content blocks. The fixed texts of frameworks that hide
+    the reason from the model stand for any.
 
     >>> same_refusal('{"content":[{"type":"text","text":"Error: no tea"}],"isError":true}', "no tea")
     True
@@ -221,6 +248,8 @@ def same_refusal(logged: str, reason: str) -> bool:
                 pass
             case said:
                 said = said if isinstance(said, str) else text
+        if _NO_REASON.fullmatch(said.strip()):
+            return True
         said = _AROUND_REASON.sub("", said.strip()).strip()
         bare = _BEFORE_REASON.sub("", said, count=1)
         # LangGraph writes the exception, such as ValueError('no tea').
@@ -232,7 +261,10 @@ def same_refusal(logged: str, reason: str) -> bool:
 
 
 #: How an output that is a text begins if the call failed.
-_FAILURE = re.compile(r"\s*((?i:error)\b|([A-Za-z_]\w*\.)*\w*(Error|Exception)\s*:)")
+_FAILURE = re.compile(
+    r"\s*((?i:error)\b|([A-Za-z_]\w*\.)*\w*(Error|Exception)\s*:|<tool_use_error>"
+    r"|An error occurred while running the tool\.)"
+)
 
 
 def shows_failure(logged: str | None) -> bool:
@@ -273,6 +305,7 @@ def _forms(value: Any) -> set[str]:
     found = {canonical_json(value).decode()}
     if isinstance(value, str):
         inner = _json_or_text(value)
+        inner = _python_value(value) if inner == value else inner
         found |= {value.strip()} if inner == value else _forms(inner) | {value.strip()}
     if isinstance(value, Mapping) and isinstance(value.get("content"), list):
         found |= _forms(value["content"])
@@ -283,6 +316,10 @@ def _forms(value: Any) -> set[str]:
     if isinstance(value, Mapping) and set(value) in ({"result"}, {"output"}):
         found |= _forms(next(iter(value.values())))
     return found
+
+
+#: The most characters of a text that is read as Python writes values.
+_MAX_LITERAL = 100_000
 
 
 def _is_error(value: Any) -> bool:
@@ -313,6 +350,17 @@ def _json_or_text(text: str) -> Any:
     except ValueError:  # a number that is none, half a character and the like are texts, too
         return text
     return text if isinstance(value, int | float) else value
+
+
+def _python_value(text: str) -> Any:
+    """Return the list or object that Python's `str` wrote, as OpenAI Agents does with outputs; else the text."""
+    if text[:1] not in ("{", "[", "(") or len(text) > _MAX_LITERAL:
+        return text
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            return json.loads(canonical_json(literal_eval(text)))
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError, VcrtError):
+        return text
 
 
 def windows(number: int, size: int | None, most: int) -> Iterable[range]:

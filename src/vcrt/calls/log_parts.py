@@ -73,7 +73,7 @@ def _returned(part: Mapping[str, Any], where: str) -> Answered:
     if outcome == "denied":
         cause = "it was denied"
     elif isinstance(content, str) and content in _NOT_RUN:
-        cause = content
+        cause = content.rstrip(".")
     elif outcome == "retried" and cause is None and isinstance(content, list):
         cause = "validation_error"  # a list is what the check of the arguments found
     not_run = None if cause in (None, "model_retry") else f"a call that was not run: {cause}"
