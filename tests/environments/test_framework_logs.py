@@ -191,20 +191,56 @@ def codex(batches):
 
 
 def claude_code(batches):
-    """As Claude Code's lines: one for each block, those of one message with its identifier."""
+    """As Claude Code's lines: one for each block, those of one message with its identifier; hooks between them."""
+    saved = {"messageId": "m", "trackedFileBackups": {}, "timestamp": "t"}
+    yield {"type": "file-history-snapshot", "messageId": "m", "snapshot": saved}
+    yield {"type": "queue-operation", "operation": "enqueue", "sessionId": "s", "content": "x"}
     for number, batch in enumerate(numbered(batches)):
         same = {"isSidechain": False, "sessionId": "s", "uuid": f"u{number}"}
         for identifier, name, arguments, _ in batch:
             use = {"type": "tool_use", "id": identifier, "name": name, "input": arguments}
             message = {"id": f"msg_{number}", "role": "assistant", "content": [use]}
             yield {**same, "type": "assistant", "message": message}
+            hook = {"type": "hook_success", "hookName": f"PreToolUse:{name}", "exitCode": 0}
+            hook |= {
+                "toolUseID": identifier,
+                "hookEvent": "PreToolUse",
+                "content": "",
+                "stdout": "x",
+            }
+            yield {**same, "type": "attachment", "attachment": hook}
         for identifier, _, _, output in batch:
             block = {"type": "tool_result", "tool_use_id": identifier}
             content = [{**block, "content": json.dumps(output)}]
             yield {**same, "type": "user", "message": {"role": "user", "content": content}}
 
 
-def chat(batches, **of_results):
+def openhands(batches):
+    """As OpenHands' SDK 1.58 dumps the messages of `LLMConvertibleEvent.events_to_messages`."""
+    none = {"reasoning_content": None, "thinking_blocks": [], "responses_reasoning_item": None}
+
+    def text(given):
+        return [{"cache_prompt": False, "type": "text", "text": given}]
+
+    for batch in numbered(batches):
+        calls = [
+            {
+                "id": identifier,
+                "responses_item_id": None,
+                "name": name,
+                "arguments": json.dumps(arguments),
+                "origin": "completion",
+            }
+            for identifier, name, arguments, _ in batch
+        ]
+        more = {"tool_call_id": None, "name": None, **none}
+        yield {"role": "assistant", "content": text("well"), "tool_calls": calls, **more}
+        for identifier, name, _, output in batch:
+            more = {"tool_calls": None, "tool_call_id": identifier, "name": name, **none}
+            yield {"role": "tool", "content": text(json.dumps(output)), **more}
+
+
+def chat(batches):
     messages = [{"role": "user", "content": "hi"}]
     for batch in numbered(batches):
         calls = [
@@ -299,6 +335,7 @@ FORMS = [
     codex,
     claude_code,
     inspect_ai,
+    openhands,
     swe_agent,
     tau2,
     tau_bench,
@@ -477,7 +514,7 @@ MESSAGES = langgraph_state([[("look", {}, 1)]])["messages"]
 REFUSED = {
     "LangSmith runs": ({"id": "r", "run_type": "llm", "inputs": {}, "outputs": {}}, "read_run"),
     "updates of a LangGraph stream": ([{"model": {"messages": MESSAGES}}], "get_state"),
-    "what is no message": ([{**constructor("Document"), "kwargs": {}}], "messages_to_dict"),
+    "what is no whole message": ([{**constructor("Document"), "kwargs": {}}], "messages_to_dict"),
     "response of Gemini": ({"candidates": [{"content": {"parts": []}}]}, "contents"),
     "OpenTelemetry spans": ({"resourceSpans": [{"scopeSpans": []}]}, "gen_ai.input.messages"),
     "OpenTelemetry spans or events": (

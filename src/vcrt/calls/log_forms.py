@@ -111,6 +111,8 @@ def events_of(value: Any, where: str) -> Iterator[Event]:
             yield from ()
         case {"name": _} | {"tool": _} if kind in (None, "tool_call", "call", "function"):
             yield _plain(value, where)
+        case {"type": "attachment", "attachment": {"type": str(what)}} if what.startswith("hook_"):
+            yield from ()  # what a hook of Claude Code said, not a tool
         case {"type": str()} if _SESSION & set(value):
             yield from unread_in(value)
         case _:
@@ -154,6 +156,7 @@ def _plain(value: Mapping[str, Any], where: str) -> Called:
 def _item(value: Mapping[str, Any], where: str) -> Iterator[Event]:
     """Read an item of OpenAI's Responses, or of a list of calls in that form."""
     beside = {"name", "call_id", "server_label", "approval_request_id", "created_by"}
+    beside |= {"internal_chat_message_metadata_passthrough"}  # of Codex
     beside |= {"output", "error"} if value["type"] == "mcp_call" else set()
     call = Called(
         value.get("name"), arguments_of(value, beside, where), text_of(value.get("call_id"))

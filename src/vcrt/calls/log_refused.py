@@ -34,7 +34,7 @@ _BY_FIELDS = (
         "write the messages that were sent, and behind them `choices[0].message`",
     ),
     (
-        "LangChain's serialized constructors of what is no message",
+        "LangChain's serialized constructors of what is no whole message",
         {"lc"},
         "write the messages: json.dump(messages_to_dict(messages), file)",
     ),
