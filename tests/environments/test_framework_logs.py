@@ -388,6 +388,44 @@ def test_the_same_calls_give_the_same_trace_in_every_form(tmp_path_factory, batc
         assert not trace.invalid
 
 
+def fields(value, above=()):
+    """Yield the place and name of each field in a document."""
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        if isinstance(value, dict):
+            yield above, key
+        if isinstance(inner, dict | list):
+            yield from fields(inner, (*above, key))
+
+
+OTHERWISE_NAMED = [[("look", {"item": "tea"}, {"left": 3}), ("order", {}, "x")], [("look", {}, 1)]]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_field_of_another_name_never_takes_a_call_or_an_output_away(read, form):
+    log = form(OTHERWISE_NAMED)
+    log = log if isinstance(log, dict | list) else list(log)
+    (trace,) = read(log)
+    tried = 0
+    for above, key in list(fields(log)):
+        if key in ("item", "is_demo"):  # what is renamed with it is the argument, or all of a call
+            continue
+        changed = json.loads(json.dumps(log))
+        inner = changed
+        for step in above:
+            inner = inner[step]
+        inner[f"{key}X"] = inner.pop(key)
+        tried += 1
+        try:
+            (other,) = read(changed)
+        except MalformedInputError:
+            continue
+        assert len(other.calls) == len(trace.calls), (above, key)
+        for call, before in zip(other.calls, trace.calls, strict=True):
+            assert (call.name, call.arguments) == (before.name, before.arguments), (above, key)
+            assert call.logged is not None, (above, key)
+    assert tried > 10
+
+
 # Calls that pydantic-ai did not run, and such that its tools refused.
 
 

@@ -9,7 +9,16 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from vcrt.calls.log_events import Answered, Called, Event, Said, Turn, malformed, unread_in
+from vcrt.calls.log_events import (
+    Answered,
+    Called,
+    Event,
+    Said,
+    Turn,
+    bare,
+    malformed,
+    unread_in,
+)
 from vcrt.calls.log_fields import arguments_of, flagged, require_notes, text_of
 from vcrt.errors import MalformedInputError
 
@@ -23,6 +32,14 @@ _NOT_RUN = frozenset(
         "Output tool not used - output failed validation.",
         "Output tool not used - output function execution failed.",
         "Output tool processed, but its value will not be the final result of the agent run.",
+    }
+)
+#: Fields of a part of Gemini that hold no call, without case and signs.
+_OF_GEMINI = frozenset(
+    {
+        *("thought", "thoughtsignature", "inlinedata", "filedata", "mediaresolution"),
+        *("mediaprocessing", "audiotranscription", "videometadata", "partmetadata"),
+        *("speechmetadata", "documentmetadata", "spreadsheetmetadata", "audiometadata"),
     }
 )
 
@@ -100,14 +117,14 @@ def _part(part: Any, number: int, where: str) -> Iterator[Event]:
     match part:
         case {"functionCall": {"name": name} as call} | {"function_call": {"name": name} as call}:
             yield Called(name, arguments_of(call, {"name"}, where), text_of(call.get("id")))
-            yield from unread_in(_rest(part, "functionCall", "function_call"), place)
+            _require_gemini(part, "functioncall", where)
         case {"functionResponse": {"name": name, "response": output} as given} | {
             "function_response": {"name": name, "response": output} as given
         }:
             require_notes(given, {"id", "name", "response", "scheduling"}, where)
             identifier = text_of(given.get("id"))
             yield Answered(identifier, output, name if identifier is None else None)
-            yield from unread_in(_rest(part, "functionResponse", "function_response"), place)
+            _require_gemini(part, "functionresponse", where)
         case {"type": "tool_call", "name": name} if not part.get("builtin"):
             _require_content(part, ("arguments",), where)
             beside = {"name", "code_arg_name", "code_arg_language"}
@@ -119,17 +136,24 @@ def _part(part: Any, number: int, where: str) -> Iterator[Event]:
             yield Answered(identifier, flagged(part, part[key]), None if identifier else name)
         case {"toolCallId": _}:
             raise malformed(where, f"a call of the AI SDK: {json.dumps(part)}"[:120])
-        case {"executableCode": _} | {"executable_code": {}} | {"codeExecutionResult": {}}:
-            raise malformed(where, f"code that the model's maker ran: {json.dumps(part)}"[:120])
-        case {"type": "text" | "reasoning", "content": str(text)} | {"text": str(text)}:
+        case {"type": "text" | "reasoning", "content": str(text)}:
             yield Said(text)
-            yield from unread_in({key: part[key] for key in part if key != "type"}, place)
-        case _:
             yield from unread_in(part, place)
+        case {"type": str()}:
+            yield from unread_in(part, place)
+        case _:
+            _require_gemini(part, "text", where)
+            if isinstance(part.get("text"), str):
+                yield Said(part["text"])
 
 
-def _rest(part: Mapping[str, Any], *read: str) -> dict[str, Any]:
-    return {key: part[key] for key in part if key not in read}
+def _require_gemini(part: Any, read: str, where: str) -> None:
+    """Raise an error for a part of Gemini with a field that is neither read nor known to hold no call."""
+    fields = part.items() if isinstance(part, Mapping) else [("", part)]
+    for key, value in fields:
+        if value is not None and bare(key) not in {read, *_OF_GEMINI}:
+            found = f"{key!r} of the part {json.dumps(part)}"
+            raise malformed(where, found[:120], "has a part that is not read")
 
 
 def _require_content(part: Mapping[str, Any], keys: tuple[str, ...], where: str) -> str:
