@@ -560,6 +560,10 @@ REFUSED = {
         "gen_ai.input.messages",
     ),
     "spans or events": ({"event_name": "gen_ai.tool.message", "body": {}}, "gen_ai.input.messages"),
+    "OpenTelemetry spans or": (
+        {"span_name": "agent run", "attributes": {"pydantic_ai.all_messages": []}},
+        "pydantic_ai.all_messages",
+    ),
     "OpenHands' events": (
         {"kind": "ActionEvent", "id": "e", "timestamp": "t", "source": "agent", "tool_name": "x"},
         "events_to_messages",

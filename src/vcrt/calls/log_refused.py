@@ -18,7 +18,7 @@ _LANGSMITH = (
 )
 _SPANS = (
     "write the list under `gen_ai.input.messages` of the last `chat` span into a file, and behind its last message "
-    "those of that span's `gen_ai.output.messages`"
+    "those of that span's `gen_ai.output.messages`; or the list under `pydantic_ai.all_messages`"
 )
 _OPENHANDS = (
     "write its messages: json.dump([m.model_dump() for m in LLMConvertibleEvent.events_to_messages([e for e in "
@@ -73,7 +73,9 @@ def require_read(value: Mapping[str, Any], where: str) -> None:
     attributes, kind = value.get("attributes"), value.get("type")
     inner = attributes if isinstance(attributes, Mapping) else {}
     names = [*value, *inner, value.get("name"), value.get("event_name"), value.get("event.name")]
-    if any(isinstance(name, str) and name.startswith("gen_ai.") for name in names):
+    if any(
+        isinstance(name, str) and name.startswith(("gen_ai.", "pydantic_ai.")) for name in names
+    ):
         raise _not_read(value, "OpenTelemetry spans or events", _SPANS, where)
     if isinstance(kind, str) and kind.startswith(("thread.", "turn.", "item.")):
         remedy = "write its rollout, `~/.codex/sessions/.../rollout-....jsonl`"
