@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vcrt
+from shop import Shop
 from vcrt.calls.call_logs import read_traces, same_output, same_refusal, shows_failure
 from vcrt.calls.log_lifting import run_trace
 from vcrt.errors import MalformedInputError
@@ -424,6 +425,23 @@ def test_a_field_of_another_name_never_takes_a_call_or_an_output_away(read, form
             assert (call.name, call.arguments) == (before.name, before.arguments), (above, key)
             assert call.logged is not None, (above, key)
     assert tried > 10
+
+
+TEA = {"item": "tea"}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_batch_whose_outputs_only_another_order_explains_raced_in_every_form(read, form):
+    order = ("order", {**TEA, "customer": "ann"}, {"ordered": "tea"})
+    for left, calls in ((2, ["order", "look"]), (3, ["look", "order"])):
+        (trace,) = read(form([[("look", TEA, {**TEA, "left": left}), order]]))
+        lifted = run_trace(Shop(), trace, 0, source="log")
+        assert lifted.departure is None
+        assert [call.name for call in lifted.trace.calls] == calls
+        assert lifted.trace.raced(range(2)) == (left == 2)
+    # In two messages no order explains it.
+    (trace,) = read(form([[("look", TEA, {**TEA, "left": 2})], [order]]))
+    assert run_trace(Shop(), trace, 0, source="log").departure.place == 0
 
 
 # Calls that pydantic-ai did not run, and such that its tools refused.
