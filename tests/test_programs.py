@@ -71,8 +71,11 @@ def test_what_is_late_is_killed_with_all_that_it_has_started(tmp_path: Path, wai
     assert is_gone(number_in(note))
 
 
-def test_an_interruption_kills_it_too(tmp_path: Path) -> None:
+def test_an_interruption_kills_it_too(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     note = tmp_path / "note"
+    # Whoever is started in the background is told to ignore it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
 
     def interrupt() -> None:
         number_in(note)

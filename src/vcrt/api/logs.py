@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vcrt import processes
 from vcrt.calls.call_logs import read_traces
@@ -15,10 +15,11 @@ from vcrt.calls.data_flow import DataFlow
 from vcrt.calls.log_lifting import LEAST, Departure, LeftOut, LiftedWindow, RunTrace, run_trace
 from vcrt.calls.log_traces import Trace
 from vcrt.calls.schedules import Schedule, checked_schedule
+from vcrt.calls.settling import settle
 from vcrt.certificates.certificates import UncertifiedError
 from vcrt.certificates.episodes import ANY_PRESET, CertifiedEpisode, Exclusion
 from vcrt.certificates.lattice import Lattice
-from vcrt.certificates.probes import probed_pairs
+from vcrt.certificates.probes import probed_pairs, require_not_told_apart
 from vcrt.certificates.replay_tree import EpisodeReplays
 from vcrt.environments.conformance import Finding, validate_episodes
 from vcrt.environments.conformance_checks import (
@@ -27,20 +28,28 @@ from vcrt.environments.conformance_checks import (
     SINGLE_STEPS,
     restored_states_agree,
 )
-from vcrt.environments.contract import Environment, Episode, ReplayRequest, StepEnvironment
-from vcrt.environments.isolation import ask
+from vcrt.environments.contract import (
+    CrossCheck,
+    Environment,
+    Episode,
+    ReplayRequest,
+    StepEnvironment,
+    Versions,
+)
+from vcrt.environments.isolation import ask, ask_all
 from vcrt.environments.registry import sendable_factory
 from vcrt.environments.shared_prefixes import state_after
 from vcrt.environments.states.object_states import first_difference, form_of, without_keys
 from vcrt.environments.tool_calls import CallEnvironment, is_redacted, unseen_by
-from vcrt.errors import MalformedInputError, VcrtError
+from vcrt.errors import MalformedInputError, VcrtError, VerifierFailure
 from vcrt.limits import MAX_COMPLETE, MAX_OPERATIONS
 from vcrt.printable import counted
 from vcrt.processes import Backend
 from vcrt.progress import SILENT, Progress, call_progress, tell
 from vcrt.replay.config import given
+from vcrt.replay.evidence import Evidence
 from vcrt.replay.run import CertifiedSchema, certify
-from vcrt.replay.shards import EnvironmentFactory, replays_of
+from vcrt.replay.shards import EnvironmentFactory, evidence_of, replays_of
 from vcrt.replay.store import remove_store
 from vcrt.storage import require_new
 
@@ -60,18 +69,16 @@ _CHECKED = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LiftedCalls:
-    """Calls of a trace that were replayed in other orders, and what this certifies, or why it certifies nothing.
+class ScheduledCalls:
+    """Calls of a trace that were replayed in other orders, and which of them wait for which.
 
-    ``first`` is the place of the first call in the trace. ``schedule`` says which calls wait for which; it is there for
-    every outcome except when the verifier refuses the trace itself, or two replays of it differ: ``problem`` then gives
-    the reason.
+    ``first`` is the place of the first call in the trace. There is no ``schedule`` if the verifier refuses the trace
+    itself, or if two replays of it differ: ``problem`` then gives the reason.
     """
 
     trace: Trace
     first: int
     replays: EpisodeReplays
-    outcome: CertifiedEpisode | Exclusion
     flows: tuple[DataFlow, ...]
     schedule: Schedule | None
     problem: str | None = None
@@ -80,6 +87,23 @@ class LiftedCalls:
     def episode(self) -> Episode:
         """The calls as an episode."""
         return self.replays.episode
+
+    @property
+    def was_replayed_once(self) -> bool:
+        """Whether no second process replayed the same again."""
+        return True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LiftedCalls(ScheduledCalls):
+    """Calls of a trace that were replayed in other orders, and what this certifies, or why it certifies nothing."""
+
+    outcome: CertifiedEpisode | Exclusion
+
+    @property
+    def was_replayed_once(self) -> bool:
+        """Whether no second process replayed the same again."""
+        return isinstance(self.outcome, Exclusion)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,32 +153,105 @@ def lift_log(
         UnknownNameError: There is no such tool.
         VcrtError: Nothing is left to certify.
     """
+    if output is not None:
+        require_new(Path(output), VcrtError)
+    factory = sendable_factory(environment)
+    with processes.kept_processes():
+        runs, lifted, failed = _read_and_run(factory, logs, window=window, redact=redact)
+        if window is None:
+            _tell_lengths(lifted)
+        calls, dataset = _certified(
+            factory, lifted, output, processes.num_jobs(jobs), backend, progress
+        )
+    return LiftedLog(traces=runs, calls=calls, failed_checks=failed, dataset=dataset)
+
+
+def schedule_log(
+    log: str | Path,
+    *,
+    factory: EnvironmentFactory,
+    window: int | None,
+    redact: bool,
+    jobs: int,
+    progress: Progress,
+) -> tuple[tuple[RunTrace, ...], tuple[ScheduledCalls, ...]]:
+    """Run the traces of a log, and find which calls wait for which; nothing is certified.
+
+    The contexts that the schedule allows are replayed in one process (:mod:`vcrt.calls.settling`); orders that it
+    allows, and both orders of each pair that waits, in another one from fresh states. Raises as :func:`lift_log` does.
+    """
+    runs, lifted, _ = _read_and_run(factory, [log], window=window, redact=redact)
+    name, episodes = lifted[0].episode.environment, [one.episode for one in lifted]
+    with call_progress() as calls:
+        task = progress.task(
+            f"schedule {name}: contexts that orders allow", len(lifted), "episodes"
+        )
+        calls.expect(name, task, len(lifted), None)
+        parts = [episodes[start::jobs] for start in range(min(jobs, len(episodes)))]
+        settled = ask_all(
+            factory,
+            [calls.counted(partial(_settled, episodes=part)) for part in parts],
+            jobs=jobs,
+            first=True,
+            on_wait=calls.show,
+        )
+        found = [part for part, _ in settled]
+        calls.done(name, len(lifted), (found, sum(number for _, number in settled)))
+        versions = found[0][0]
+        by_episode = {item.episode.episode_id: item for _, part in found for item in part}
+        evidence = [by_episode[one.episode_id] for one in episodes]
+
+    def checked(environment: Environment) -> tuple[ScheduledCalls, ...]:
+        if environment.versions() != versions:
+            raise VerifierFailure(
+                "an environment of other versions in another process",
+                where=f"environment {name!r}",
+                found=str(environment.versions())[:300],
+                expected=str(versions)[:300],
+            )
+        return tuple(
+            _checked(environment, one, item.replays, item.cross_checks, once=True)
+            for one, item in zip(lifted, evidence, strict=True)
+        )
+
+    with call_progress() as calls:
+        task = progress.task(f"schedule {name}: orders from fresh states", len(lifted), "episodes")
+        calls.expect(name, task, len(lifted), None)
+        made = ask(factory, calls.counted(checked), on_wait=calls.show)
+        return runs, calls.done(name, len(lifted), made)
+
+
+def _settled(
+    environment: Environment, episodes: Sequence[Episode]
+) -> tuple[Versions, list[Evidence]]:
+    return environment.versions(), evidence_of(environment, episodes, settle=settle)
+
+
+def _read_and_run(
+    factory: EnvironmentFactory,
+    logs: Sequence[str | Path],
+    *,
+    window: int | None,
+    redact: bool,
+) -> tuple[tuple[RunTrace, ...], list[LiftedWindow], tuple[Finding, ...]]:
+    """Return the traces of logs as they ran, their windows, and the checks that did not pass."""
     if window is not None and not LEAST <= window <= MAX_OPERATIONS:
         raise VcrtError(
             "a number out of range",
             found=f"window {window}",
             expected=f"from 2 to {MAX_OPERATIONS}",
         )
-    if output is not None:
-        require_new(Path(output), VcrtError)
-    factory = sendable_factory(environment)
-    with processes.kept_processes():
-        runs = ask(factory, partial(_run, traces=_read(logs), window=window, redact=redact))
-        lifted = [one for run in runs for one in run.windows]
-        if not lifted:
-            raise _nothing(runs)
-        if window is None:
-            _tell_lengths(lifted)
-        failed = _failed_checks(factory, lifted)
-        for run in runs:
-            if run.warning is not None:
-                tell(run.warning)
-        for finding in failed:
-            tell(f"{finding.check}: {finding.problem}; to mend: {finding.remedy}")
-        calls, dataset = _certified(
-            factory, lifted, output, processes.num_jobs(jobs), backend, progress
-        )
-    return LiftedLog(traces=runs, calls=calls, failed_checks=failed, dataset=dataset)
+    runs = ask(factory, partial(_run, traces=_read(logs), window=window, redact=redact))
+    lifted = [one for run in runs for one in run.windows]
+    if not lifted:
+        raise _nothing(runs)
+    failed = _failed_checks(factory, lifted)
+    for run in runs:
+        if run.warning is not None:
+            tell(run.warning)
+    for finding in failed:
+        tell(f"{finding.check}: {finding.problem}; to mend: {finding.remedy}")
+    return runs, lifted, failed
 
 
 def _certified(
@@ -276,32 +373,60 @@ def _tell_lengths(lifted: Sequence[LiftedWindow]) -> None:
 def _scheduled(
     environment: Environment, one: LiftedWindow, outcome: CertifiedEpisode | Exclusion
 ) -> LiftedCalls:
+    once = isinstance(outcome, Exclusion)
     replays = (
-        outcome.evidence
-        if isinstance(outcome, CertifiedEpisode)
-        else replays_of(environment, [one.episode])[0]
+        replays_of(environment, [one.episode])[0]
+        if isinstance(outcome, Exclusion)
+        else outcome.evidence
     )
-    schedule, problem, once = None, None, isinstance(outcome, Exclusion)
+    certain = None
+    if isinstance(outcome, Exclusion) and outcome.kind in _NO_SCHEDULE:
+        certain = UncertifiedError(outcome.kind, outcome.detail)
+    found = _checked(environment, one, replays, outcome.cross_checks, once=once, certain=certain)
+    kind, _, detail = (found.problem or "").partition(": ")
+    if isinstance(outcome, Exclusion) and kind in _NO_SCHEDULE:
+        known: Any = kind
+        outcome = Exclusion(one.episode.episode_id, known, detail, outcome.cross_checks)
+    return LiftedCalls(
+        trace=found.trace,
+        first=found.first,
+        replays=found.replays,
+        outcome=outcome,
+        flows=found.flows,
+        schedule=found.schedule,
+        problem=found.problem,
+    )
+
+
+def _checked(
+    environment: Environment,
+    one: LiftedWindow,
+    replays: EpisodeReplays,
+    checks: tuple[CrossCheck, ...],
+    *,
+    once: bool,
+    certain: UncertifiedError | None = None,
+) -> ScheduledCalls:
+    """Make the schedule of replays, and test it with orders from fresh states; ``certain`` says why there is none."""
+    schedule, problem = None, None
     try:
-        if isinstance(outcome, Exclusion) and outcome.kind in _NO_SCHEDULE:
-            raise UncertifiedError(outcome.kind, outcome.detail)
+        if certain is not None:
+            raise certain
+        if once:
+            require_not_told_apart(checks)
         schedule = checked_schedule(environment, replays, one.flows, once=once)
-        probes = probed_pairs(outcome.cross_checks)
-        schedule = replace(schedule, probes=probes, max_probes=environment.max_probes)
+        schedule = replace(schedule, probes=probed_pairs(checks), max_probes=environment.max_probes)
     except UncertifiedError as error:
         kind, detail = error.kind, error.detail
         if kind == "unequal_futures" and _differs_by_itself(environment, replays) is not None:
             kind = "nondeterministic"  # and not two states that look alike
         if kind in _NO_SCHEDULE:
             detail += _cause(environment, replays, kind)
-            if once:
-                outcome = Exclusion(one.episode.episode_id, kind, detail, outcome.cross_checks)
         problem = f"{kind}: {detail}"
-    return LiftedCalls(
+    return ScheduledCalls(
         trace=one.trace,
         first=one.first,
         replays=replays,
-        outcome=outcome,
         flows=one.flows,
         schedule=schedule,
         problem=problem,

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcrt.api.logs import LiftedCalls, lift_log
+from vcrt.api.logs import ScheduledCalls, schedule_log
 from vcrt.calls.batches import Batch, BatchTests, batches_of, order_of_log
 from vcrt.calls.call_logs import read_traces
 from vcrt.calls.differences import difference_of
@@ -17,7 +17,6 @@ from vcrt.calls.log_lifting import RunTrace, flows_of
 from vcrt.calls.scheduled import Scheduled as Scheduled
 from vcrt.calls.schedules import Schedule, checked_schedule, schedule_of, waves_of
 from vcrt.certificates.certificates import UncertifiedError
-from vcrt.certificates.episodes import Exclusion
 from vcrt.certificates.probes import probed_pairs, require_not_told_apart
 from vcrt.certificates.replay_tree import EpisodeReplays
 from vcrt.environments.contract import Environment, Episode
@@ -25,7 +24,7 @@ from vcrt.environments.isolation import ask
 from vcrt.environments.registry import sendable_factory
 from vcrt.environments.tool_calls import require_calls
 from vcrt.errors import VcrtError
-from vcrt.processes import kept_processes
+from vcrt.processes import kept_processes, num_jobs
 from vcrt.progress import SILENT, Progress
 from vcrt.replay.shards import EnvironmentFactory
 
@@ -104,18 +103,18 @@ def schedule(
         )
     factory = sendable_factory(environment)
     with kept_processes():
-        lifted = lift_log(
-            [source],
-            environment=factory,
+        runs, calls = schedule_log(
+            source,
+            factory=factory,
             window=window,
             redact=redact,
-            jobs=jobs,
+            jobs=num_jobs(jobs),
             progress=progress,
         )
-        told = ask(factory, partial(_all_told, lifted=lifted.calls))
+        told = ask(factory, partial(_all_told, found=calls))
     rest = iter(told)
     return tuple(
-        one for run in lifted.traces for one in _of_trace(run, list(islice(rest, len(run.windows))))
+        one for run in runs for one in _of_trace(run, list(islice(rest, len(run.windows))))
     )
 
 
@@ -139,11 +138,11 @@ def _of_trace(run: RunTrace, found: Sequence[Scheduled]) -> list[Scheduled]:
     return [replace(one, left_out=run.left_out) for one in found]
 
 
-def _all_told(environment: Environment, lifted: Sequence[LiftedCalls]) -> list[Scheduled]:
-    return [_told(environment, calls) for calls in lifted]
+def _all_told(environment: Environment, found: Sequence[ScheduledCalls]) -> list[Scheduled]:
+    return [_told(environment, calls) for calls in found]
 
 
-def _told(environment: Environment, calls: LiftedCalls) -> Scheduled:
+def _told(environment: Environment, calls: ScheduledCalls) -> Scheduled:
     """Test what the log sent together, and find where orders end apart."""
     number = calls.episode.num_operations
     part = range(calls.first, calls.first + number)
@@ -182,7 +181,7 @@ def _told(environment: Environment, calls: LiftedCalls) -> Scheduled:
 
 def _with_batches(
     environment: Environment,
-    calls: LiftedCalls,
+    calls: ScheduledCalls,
     schedule: Schedule,
     tests: BatchTests,
     batches: Sequence[Batch],
@@ -194,7 +193,7 @@ def _with_batches(
     if found <= {*schedule.order.pairs} or schedule.complete:
         return schedule
     replays = EpisodeReplays(calls.episode, tests.answers.tree(calls.episode.num_operations))
-    once = isinstance(calls.outcome, Exclusion)
+    once = calls.was_replayed_once
     made = checked_schedule(environment, replays, calls.flows, once=once)
     return replace(made, probes=schedule.probes, max_probes=schedule.max_probes)
 

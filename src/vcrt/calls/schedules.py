@@ -127,7 +127,8 @@ def schedule_of(tree: ReplayTree, flows: Sequence[DataFlow] = ()) -> Schedule:
         raise UncertifiedError("outside_schema", "the reference order itself is refused")
     found = _directed(lattice)
     order = PartialOrder.of(tree.num_operations, found)
-    if lattice.complete:
+    complete = lattice.complete or _is_supported(lattice, order)
+    if complete:
         order = _without_needless(lattice, order)
     covering = transitive_reduction(order.pairs)
     edges = [
@@ -143,7 +144,7 @@ def schedule_of(tree: ReplayTree, flows: Sequence[DataFlow] = ()) -> Schedule:
     return Schedule(
         num_steps=tree.num_operations,
         edges=tuple(sorted(edges, key=lambda edge: (edge.first, edge.second))),
-        complete=lattice.complete,
+        complete=complete,
     )
 
 

@@ -6,7 +6,7 @@ module: its workers are processes of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import factorial, perm
 from typing import TypeVar
@@ -88,17 +88,33 @@ def ask(
     Raise :class:`VcrtError`: the environment's own, or :class:`VerifierFailure` if the environment ends its process or
     exceeds its time limit twice.
     """
-    if isinstance(factory, Registered) and factory.name in in_process_names():
-        return question(make_guarded(factory))
-    kept = processes.kept_now()
-    (answer,) = processes.in_fresh_processes(
-        _answer,
-        [(factory, question)],
-        jobs=1,
-        on_wait=on_wait,
-        kept=kept.again if kept else None,
-    )
+    (answer,) = ask_all(factory, [question], on_wait=on_wait)
     return answer
+
+
+def ask_all(
+    factory: Callable[[], Environment],
+    questions: Sequence[Callable[[Environment], Result]],
+    *,
+    jobs: int = 1,
+    on_wait: Callable[[], None] = lambda: None,
+    first: bool = False,
+) -> list[Result]:
+    """Ask each question as :func:`ask` does, in up to ``jobs`` processes at once.
+
+    One question alone is asked in a kept process, if two are kept: with ``first``, in the one that replays first.
+    """
+    if isinstance(factory, Registered) and factory.name in in_process_names():
+        return [question(make_guarded(factory)) for question in questions]
+    kept = processes.kept_now()
+    answers = processes.in_fresh_processes(
+        _answer,
+        [(factory, question) for question in questions],
+        jobs=jobs,
+        on_wait=on_wait,
+        kept=(kept.first if first else kept.again) if kept else None,
+    )
+    return list(answers)
 
 
 def describe(factory: Callable[[], Environment]) -> Description:

@@ -51,7 +51,7 @@ Asking: TypeAlias = Iterator[list[Order]]
 
 
 @dataclass(slots=True)
-class _Work:
+class Work:
     """One episode with the answers so far."""
 
     episode: Episode
@@ -60,17 +60,21 @@ class _Work:
 
     @property
     def answers(self) -> Mapping[Order, Reached]:
+        """The answers so far, by sequence."""
         return self.answered.by_sequence
 
     def note(self, replay: Replay) -> None:
+        """Add the answers of a replay; raise :class:`TooLargeError` if there are too many."""
         self.answered.note_replay(replay)
         self.require_room()
 
     def require_room(self) -> None:
+        """Raise :class:`TooLargeError` if there are too many answers."""
         ways_out = [_SAMPLE] * self.complete + [_SHORTER]
         _require_room(len(self.answers), MAX_SEQUENCES, "sequences", self.episode, ways_out)
 
     def tree(self) -> ReplayTree:
+        """Return the answers as a tree."""
         return self.answered.tree(self.episode.num_operations)
 
 
@@ -97,15 +101,15 @@ def replay_lattices(
                 expected=f"2 to {MAX_OPERATIONS}",
                 remedy="lift shorter windows",
             )
-        works.append(_Work(episode, not sampled and episode.num_operations <= MAX_COMPLETE))
+        works.append(Work(episode, not sampled and episode.num_operations <= MAX_COMPLETE))
     asking = [
         (
             work,
-            _all_contexts(work, MAX_CONTEXTS, _four) if work.complete else _sampled_contexts(work),
+            _all_contexts(work, MAX_CONTEXTS, _four) if work.complete else sampled_contexts(work),
         )
         for work in works
     ]
-    _run(environment, asking, backwards=backwards)
+    run_asked(environment, asking, backwards=backwards)
     whole = [(work, order) for work in works if work.complete for order in _whole_orders(work)]
     _replay_sequences(environment, whole, backwards=backwards)
     return [EpisodeReplays(work.episode, work.tree()) for work in works]
@@ -116,12 +120,12 @@ def replay_merged(environment: Environment, episodes: Sequence[Episode]) -> list
 
     Raise whatever the environment raises, and :class:`VerifierFailure` if it answers a sequence in two ways.
     """
-    works = [_Work(episode, complete=True) for episode in episodes]
-    _run(environment, [(w, _all_contexts(w, MAX_SEQUENCES, first_only)) for w in works])
+    works = [Work(episode, complete=True) for episode in episodes]
+    run_asked(environment, [(w, _all_contexts(w, MAX_SEQUENCES, first_only)) for w in works])
     return [_merged(work) for work in works]
 
 
-def _merged(work: _Work) -> EpisodeReplays:
+def _merged(work: Work) -> EpisodeReplays:
     if work.answered.contradiction is not None:
         raise VerifierFailure(
             "a sequence that was accepted before is answered differently",
@@ -155,7 +159,7 @@ def _four(entries: tuple[_Entry, ...], entry: _Entry) -> tuple[_Entry, ...]:
     return tuple(dict.fromkeys((min(every), max(every), by_lot[0], by_lot[-1])))
 
 
-def _whole_orders(work: _Work) -> list[Order]:
+def _whole_orders(work: Work) -> list[Order]:
     """Walk orders at random through the lattice until nothing is accepted; return none if it is contradictory."""
     lattice = Lattice.of(work.tree())
     if work.answered.contradiction is not None or lattice.unequal is not None:
@@ -180,7 +184,7 @@ def _whole_orders(work: _Work) -> list[Order]:
 
 
 def _replay_sequences(
-    environment: Environment, asked: Sequence[tuple[_Work, Order]], *, backwards: bool
+    environment: Environment, asked: Sequence[tuple[Work, Order]], *, backwards: bool
 ) -> None:
     """Replay whole sequences together, and note the answers."""
     requests = [ReplayRequest(work.episode, sequence) for work, sequence in asked]
@@ -189,7 +193,7 @@ def _replay_sequences(
         work.note(answer)
 
 
-def _all_contexts(work: _Work, max_contexts: int, merge: Merge[_Entry]) -> Asking:
+def _all_contexts(work: Work, max_contexts: int, merge: Merge[_Entry]) -> Asking:
     """Request every operation in every context, after those of its sequences that ``merge`` keeps."""
     answers, key = work.answers, work.episode.content_hash()
 
@@ -215,7 +219,7 @@ def _all_contexts(work: _Work, max_contexts: int, merge: Merge[_Entry]) -> Askin
         yield [(*entry.sequence, operation) for entry, operation in part]
 
 
-def _sampled_contexts(work: _Work) -> Asking:
+def sampled_contexts(work: Work) -> Asking:
     """Request sampled contexts, and one order of each class.
 
     If there are too many classes, request none; the evidence itself then shows that it certifies nothing.
@@ -226,9 +230,10 @@ def _sampled_contexts(work: _Work) -> Asking:
         yield from sampled_sequences(work.answers, num_operations, draw)
 
 
-def _run(
-    environment: Environment, asking: Sequence[tuple[_Work, Asking]], *, backwards: bool = False
+def run_asked(
+    environment: Environment, asking: Sequence[tuple[Work, Asking]], *, backwards: bool = False
 ) -> None:
+    """Replay what each episode's iterator requests, batch by batch; raise whatever the environment raises."""
     if isinstance(environment, StepEnvironment) and not backwards:
         for work, more in asking:
             _run_by_steps(as_values(environment), work, more)
@@ -236,7 +241,7 @@ def _run(
         _run_by_batches(environment, asking, backwards=backwards)
 
 
-def _run_by_steps(environment: StepEnvironment[object], work: _Work, asking: Asking) -> None:
+def _run_by_steps(environment: StepEnvironment[object], work: Work, asking: Asking) -> None:
     """Run step by step, each sequence from the state of its longest prefix that has run."""
     states: dict[Order, object] = {}
     for wanted in asking:
@@ -253,8 +258,8 @@ def _run_by_steps(environment: StepEnvironment[object], work: _Work, asking: Ask
             )
             for length in range(first, len(sequence) + 1):
                 prefix = sequence[:length]
-                # Every accepted sequence has its state, so this one was refused.
-                if prefix in work.answers:
+                known = work.answers.get(prefix)
+                if known is not None and known.state_hash is None:
                     break
                 reached = _reached(environment, work.episode, prefix, states)
                 work.answered.note(prefix, reached)
@@ -296,7 +301,7 @@ def _reason(environment: Environment, episode: Episode, sequence: Order, refusal
 
 
 def _run_by_batches(
-    environment: Environment, asking: Sequence[tuple[_Work, Asking]], *, backwards: bool
+    environment: Environment, asking: Sequence[tuple[Work, Asking]], *, backwards: bool
 ) -> None:
     """Run whole sequences; together those that all episodes request at a time."""
     running = list(asking)

@@ -290,10 +290,22 @@ def _judged(
 
 
 def evidence_of(
-    environment: Environment, episodes: Sequence[Episode], *, sampled: bool, backwards: bool = False
+    environment: Environment,
+    episodes: Sequence[Episode],
+    *,
+    sampled: bool = False,
+    backwards: bool = False,
+    settle: Callable[[Environment, Episode], EpisodeReplays] | None = None,
 ) -> list[Evidence]:
-    """Return the verifier's answers about episodes, second opinions included; retry once if it breaks."""
-    found = replayed(environment, episodes, sampled=sampled, backwards=backwards)
+    """Return the verifier's answers about episodes, second opinions included; retry once if it breaks.
+
+    ``settle`` replays an episode in another way than :func:`replays_of` does.
+    """
+    if settle is None:
+        found = replayed(environment, episodes, sampled=sampled, backwards=backwards)
+    else:
+        with unchanged(*episodes):
+            found = [_retried_once(partial(settle, environment, each)) for each in episodes]
     replays = [replays_for_second_opinions(item) for item in found]
     opinions = _retried_once(lambda: environment.cross_check_all(episodes, replays))
     if not isinstance(opinions, list) or len(opinions) != len(episodes):

@@ -1,0 +1,172 @@
+"""Replay the contexts that a schedule's order allows, and no others: that settles which steps may run at once.
+
+The order is found on the way. In each context, all steps that may come next are run, and each two of them in both
+orders. Two that do not commute there keep the reference order from then on; a step that is refused waits for all that
+stands before it. So contexts that only other orders reach are never replayed: in a log whose calls mostly wait for each
+other these are nearly all. :func:`vcrt.calls.schedules.checked_schedule` tests with whole orders from fresh states that
+equal states have equal futures.
+
+If the order allows too many contexts, they are sampled (:mod:`vcrt.certificates.sampling`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from vcrt.certificates.replay_tree import EpisodeReplays, Reached
+from vcrt.environments.contract import Environment, Episode
+from vcrt.orders import Order, transitive_reduction
+from vcrt.partial_orders import PartialOrder
+from vcrt.replay.lattice_replay import AT_A_TIME, Asking, Work, run_asked, sampled_contexts
+
+#: Up to so many sequences, each context goes on from two of those that lead there; beyond, from one.
+TWICE = 2_000
+#: Sequences beyond which contexts are sampled.
+MOST = 12_000
+
+
+def settle(environment: Environment, episode: Episode) -> EpisodeReplays:
+    """Replay what settles the schedule of an episode; raises whatever the environment raises."""
+    walk = _Walk(Work(episode, complete=True))
+    run_asked(environment, [(walk.work, walk.asking())])
+    if not walk.too_many:
+        return EpisodeReplays(episode, walk.work.tree())
+    sampled = Work(episode, complete=False)
+    run_asked(environment, [(sampled, sampled_contexts(sampled))])
+    return EpisodeReplays(episode, sampled.tree())
+
+
+_Pair = tuple[int, int]
+#: Sequences that lead to one set of steps, by the hash of their state; the least of each comes first.
+_States = dict[str, tuple[Order, ...]]
+
+
+@dataclass(slots=True)
+class _Walk:
+    """The contexts of one episode, level by level, and the pairs that keep the reference order so far."""
+
+    work: Work
+    pairs: set[_Pair] = field(default_factory=set)
+    order: PartialOrder = field(init=False)
+    #: The sequence after which a pair was seen not to commute.
+    shown_after: dict[_Pair, Order] = field(default_factory=dict)
+    too_many: bool = False
+    failed: bool = False
+
+    def __post_init__(self) -> None:
+        self._put_in_order()
+
+    def asking(self) -> Asking:
+        """Request the sequences of each level; then those that show which pairs need not keep their order."""
+        yield [()]
+        yield from self._levels()
+        tried: set[_Pair] = set()
+        while not self.too_many and (
+            untried := sorted(transitive_reduction(self.order.pairs) - tried)
+        ):
+            pair = untried[0]
+            tried.add(pair)
+            fewer = _Walk(self.work, set(self.order.pairs) - {pair})
+            # What was found in a context that another pair rules out may be needless.
+            if not fewer._still_shows(pair, self.shown_after.get(pair)):
+                yield from fewer._levels(growing=False)
+                if not (fewer.failed or fewer.too_many):
+                    self.pairs, tried = fewer.pairs, set()
+                    self._put_in_order()
+
+    def _levels(self, *, growing: bool = True) -> Asking:
+        """Request the sequences of each level; unless the pairs are ``growing``, until one more would be needed."""
+        answers, num_steps = self.work.answers, self.work.episode.num_operations
+        before: dict[int, _States] = {}
+        level: dict[int, _States] = {0: {str(answers[()].state_hash): ((),)}}
+        for _ in range(num_steps):
+            wanted = [
+                (*sequence, step)
+                for done, sequence in self._legal(level)
+                for step in self.order.moves(done)
+                if (*sequence, step) not in answers
+            ]
+            if len(answers) + len(wanted) > MOST:
+                self.too_many = True
+                return
+            for begin in range(0, len(wanted), AT_A_TIME):
+                yield wanted[begin : begin + AT_A_TIME]
+            num_pairs = len(self.pairs)
+            self._see_refusals(level)
+            self._see_conflicts(before, level)
+            if not growing and len(self.pairs) > num_pairs:
+                self.failed = True
+                return
+            before, level = level, self._next(level)
+
+    def _put_in_order(self) -> None:
+        self.order = PartialOrder.of(self.work.episode.num_operations, self.pairs)
+
+    def _see_refusals(self, level: dict[int, _States]) -> None:
+        for done, sequence in self._legal(level):
+            for step in self.order.moves(done):
+                if self._answer(sequence, step).state_hash is None:
+                    self.pairs |= {(i, step) for i in range(step) if not done >> i & 1}
+        self._put_in_order()
+
+    def _see_conflicts(self, before: dict[int, _States], level: dict[int, _States]) -> None:
+        found: dict[_Pair, Order] = {}
+        for done, sequence in self._legal(before):
+            for pair in combinations(self.order.moves(done), 2):
+                if pair not in found and self._apart(done, sequence, pair, level):
+                    found[pair] = sequence
+        self.pairs |= found.keys()
+        self.shown_after |= found
+        self._put_in_order()
+
+    def _apart(self, done: int, sequence: Order, pair: _Pair, level: dict[int, _States]) -> bool:
+        """Tell whether two steps do not commute after a sequence."""
+        alone = [self._answer(sequence, step) for step in pair]
+        ends = []
+        for step, other, reached in zip(pair, pair[::-1], alone, strict=True):
+            between = level.get(done | 1 << step, {}).get(str(reached.state_hash))
+            if between is None:
+                return True
+            ends.append(self._answer(between[0], other))
+        after_first, after_second = ends
+        return (
+            after_first.state_hash is None
+            or after_first.state_hash != after_second.state_hash
+            or after_first.output != alone[1].output
+            or after_second.output != alone[0].output
+        )
+
+    def _next(self, level: dict[int, _States]) -> dict[int, _States]:
+        """Return the contexts one step on that the order allows, with the sequences that go on."""
+        found: dict[int, _States] = {}
+        kept = 2 if len(self.work.answers) <= TWICE else 1
+        for done, sequence in self._legal(level):
+            for step in self.order.moves(done):
+                reached = self._answer(sequence, step)
+                if reached.state_hash is None:
+                    continue
+                states = found.setdefault(done | 1 << step, {})
+                every = {*states.get(reached.state_hash, ()), (*sequence, step)}
+                states[reached.state_hash] = tuple(dict.fromkeys((min(every), max(every))))[:kept]
+        return found
+
+    def _still_shows(self, pair: _Pair, sequence: Order | None) -> bool:
+        """Tell whether the order allows a sequence after which two steps were seen not to commute, and both of them."""
+        if sequence is None or not self.order.allows(sequence):
+            return False
+        return {*pair} <= {*self.order.moves(sum(1 << step for step in sequence))}
+
+    def _legal(self, level: dict[int, _States]) -> Iterator[tuple[int, Order]]:
+        """Give the sequences of a level that keep the order, as it is when each is given, with their sets of steps."""
+        for done, states in level.items():
+            for sequence in (each for sequences in states.values() for each in sequences):
+                if self.order.allows(sequence):
+                    yield done, sequence
+
+    def _answer(self, sequence: Order, step: int) -> Reached:
+        return self.work.answers.get((*sequence, step), _UNKNOWN)
+
+
+_UNKNOWN = Reached(None, "not replayed")

@@ -1,0 +1,87 @@
+"""What settles a schedule: the contexts that its order allows, and the same answer as from all contexts."""
+
+from __future__ import annotations
+
+import pytest
+
+from cells import ENVIRONMENT, Cells, contexts_of, drawn, episode, legal_of
+from vcrt.calls import settling
+from vcrt.calls.schedules import _is_supported, checked_schedule, schedule_of
+from vcrt.calls.settling import settle
+from vcrt.certificates.certificates import UncertifiedError
+from vcrt.certificates.lattice import Lattice
+from vcrt.environments.contract import Accepted
+from vcrt.orders import linear_extensions, transitive_reduction
+from vcrt.partial_orders import PartialOrder
+
+
+def schedules(seed, steps):
+    """The schedule of all contexts, and of those that settle it, with how many sequences each took."""
+    every = contexts_of(seed, steps)
+    some = settle(ENVIRONMENT, drawn(seed, steps))
+    return (
+        schedule_of(every.tree),
+        schedule_of(some.tree),
+        (len(every.tree.answers), len(some.tree.answers)),
+    )
+
+
+@pytest.mark.parametrize("steps", [3, 4, 5, 6])
+def test_the_order_is_legal_complete_and_of_pairs_that_must_wait(steps):
+    same = total = 0
+    sequences = [0, 0]
+    for seed in range(60 if steps < 6 else 30):
+        legal = set(legal_of(seed, steps))
+        if not legal:
+            with pytest.raises(UncertifiedError, match="reference order itself is refused"):
+                schedule_of(settle(ENVIRONMENT, drawn(seed, steps)).tree)
+            continue
+        every, some, counts = schedules(seed, steps)
+        allowed = set(linear_extensions(steps, some.order.pairs))
+        assert allowed <= legal, seed
+        assert some.complete
+        # No pair waits without need: without it, something that the order allows would not commute.
+        lattice = Lattice.of(contexts_of(seed, steps).tree)
+        assert _is_supported(lattice, some.order)
+        for pair in transitive_reduction(some.order.pairs):
+            fewer = PartialOrder.of(steps, set(some.order.pairs) - {pair})
+            assert not _is_supported(lattice, fewer), (seed, pair)
+        same += some.order == every.order
+        total += 1
+        sequences = [known + more for known, more in zip(sequences, counts, strict=True)]
+    # Where contexts differ in what they show, several orders may have no needless pair.
+    assert same >= 0.95 * total
+    assert sequences[1] < sequences[0]
+
+
+def test_contexts_are_sampled_where_an_order_allows_too_many(monkeypatch):
+    made = episode([["get", 0, 1]] * 12)
+    assert schedule_of(settle(ENVIRONMENT, made).tree).complete is False
+    monkeypatch.setattr(settling, "MOST", 100)
+    few = episode([["get", 0, 1]] * 8)
+    found = checked_schedule(ENVIRONMENT, settle(ENVIRONMENT, few))
+    assert found.waves == (tuple(range(8)),)
+    assert not found.complete
+    assert found.checked_orders
+
+
+class Twins(Cells):
+    """States that seem equal and are not: what hides tells after the third step which of two came first."""
+
+    def initial_state(self, episode):
+        return ()
+
+    def step(self, state, operation):
+        number = operation.payload
+        hidden = (*state, number)
+        told = hidden.index(0) < hidden.index(1) if {0, 1} <= set(hidden) and number == 2 else None
+        return Accepted(hidden, None if told is None else str(told))
+
+    def canonical(self, state):
+        return repr(sorted(state)).encode()
+
+
+def test_states_that_hide_something_give_no_schedule():
+    replays = settle(Twins(), episode([0, 1, 2]))
+    with pytest.raises(UncertifiedError, match="one hash, but differ"):
+        checked_schedule(Twins(), replays, once=True)
