@@ -13,6 +13,7 @@ from vcrt.certificates.lattice import Lattice
 from vcrt.environments.contract import Accepted
 from vcrt.orders import linear_extensions, transitive_reduction
 from vcrt.partial_orders import PartialOrder
+from vcrt.replay.lattice_replay import replay_lattices
 
 
 def schedules(seed, steps):
@@ -52,6 +53,23 @@ def test_the_order_is_legal_complete_and_of_pairs_that_must_wait(steps):
     # Where contexts differ in what they show, several orders may have no needless pair.
     assert same >= 0.95 * total
     assert sequences[1] < sequences[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [7, 8])
+def test_more_steps_have_the_schedule_of_all_contexts(steps):
+    same = 0
+    for seed in range(1000, 1025):
+        made = drawn(seed, steps)
+        (every,) = replay_lattices(ENVIRONMENT, [made])
+        if Lattice.of(every.tree).terminal is None:
+            continue
+        some = settle(ENVIRONMENT, made)
+        found = schedule_of(some.tree)
+        assert _is_supported(Lattice.of(every.tree), found.order), seed
+        assert len(some.tree.answers) < len(every.tree.answers)
+        same += found.order == schedule_of(every.tree).order
+    assert same >= 10
 
 
 def test_contexts_are_sampled_where_an_order_allows_too_many(monkeypatch):
