@@ -22,7 +22,7 @@ PACKAGES = {path.name: path for path in (SOURCE, TRAIN, *ENVIRONMENTS.values())}
 FLOWS = {
     "vcrt": (
         *("environments", "frameworks", "certificates", "replay", "records", "calls"),
-        *("datasets", "words", "api", "cli"),
+        *("datasets", "words", "api", "testing", "cli"),
     ),
     "vcrt_train": (
         "policy",

@@ -174,13 +174,15 @@ def schedule_log(
     redact: bool,
     jobs: int,
     progress: Progress,
-) -> tuple[tuple[RunTrace, ...], tuple[ScheduledCalls, ...]]:
+) -> tuple[tuple[RunTrace, ...], tuple[ScheduledCalls, ...], tuple[Finding, ...]]:
     """Run the traces of a log, and find which calls wait for which; nothing is certified.
+
+    Also return the checks that did not pass.
 
     The contexts that the schedule allows are replayed in one process (:mod:`vcrt.calls.settling`); orders that it
     allows, and both orders of each pair that waits, in another one from fresh states. Raises as :func:`lift_log` does.
     """
-    runs, lifted, _ = _read_and_run(factory, [log], window=window, redact=redact)
+    runs, lifted, failed = _read_and_run(factory, [log], window=window, redact=redact)
     name, episodes = lifted[0].episode.environment, [one.episode for one in lifted]
     with call_progress() as calls:
         task = progress.task(
@@ -218,7 +220,7 @@ def schedule_log(
         task = progress.task(f"schedule {name}: orders from fresh states", len(lifted), "episodes")
         calls.expect(name, task, len(lifted), None)
         made = ask(factory, calls.counted(checked), on_wait=calls.show)
-        return runs, calls.done(name, len(lifted), made)
+        return runs, calls.done(name, len(lifted), made), failed
 
 
 def _settled(

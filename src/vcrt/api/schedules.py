@@ -103,7 +103,7 @@ def schedule(
         )
     factory = sendable_factory(environment)
     with kept_processes():
-        runs, calls = schedule_log(
+        runs, calls, _ = schedule_log(
             source,
             factory=factory,
             window=window,

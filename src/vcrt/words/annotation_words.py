@@ -83,14 +83,19 @@ def declared_lines(annotations: Annotations) -> list[str]:
         return [f"declared hints were not looked at: {annotations.undeclared}"]
     if not annotations.declared:
         return ["no hint on these tools is declared that replay could contradict"]
-    lines = [_declared(hint) for hint in annotations.declared if hint.standing == "contradicted"]
-    lines += [_declared(hint) for hint in annotations.declared if hint.standing == "unsupported"]
+    lines = [
+        declared_line(hint) for hint in annotations.declared if hint.standing == "contradicted"
+    ]
+    lines += [
+        declared_line(hint) for hint in annotations.declared if hint.standing == "unsupported"
+    ]
     standings = [hint.standing for hint in annotations.declared]
     counts = ", ".join(f"{standings.count(s)} {s}" for s in dict.fromkeys(sorted(standings)))
     return [*lines, f"{counted(len(standings), 'declared hint')}: {counts}"]
 
 
-def _declared(hint: DeclaredHint) -> str:
+def declared_line(hint: DeclaredHint) -> str:
+    """Say in one line what replay shows of a declared hint."""
     said = f"{hint.tool}: {hint.hint} {str(hint.declared).lower()}"
     what = "changed the state" if hint.hint == "readOnlyHint" else "changed it again when repeated"
     if hint.witness is None:

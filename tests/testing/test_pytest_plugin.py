@@ -1,0 +1,164 @@
+"""pytest's plug-in, in processes of pytest as a user has them: fixtures, failures, and certificates for review."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from vcrt.records.certificate import read_certificate
+from vcrt.testing.recorded import place_of
+from vcrt.testing.sessions import RunningTest
+
+SHOP = """
+import vcrt
+
+class Shop:
+    def __init__(self):
+        self.left = {"tea": 3, "rice": 1}
+
+    def look(self, item: str):
+        return {"left": self.left[item]}
+
+    def order(self, item: str):
+        self.left[item] -= 1
+        return "done"
+
+SHOP = vcrt.tools_environment(Shop)
+"""
+TESTS = (
+    SHOP
+    + """
+import pytest
+from vcrt.testing import assert_commutes
+
+TEA, RICE = {"item": "tea"}, {"item": "rice"}
+
+def test_passes(vcrt_commutes):
+    vcrt_commutes(SHOP, [("order", TEA), ("order", RICE)])
+
+@pytest.mark.parametrize("item", ["a/b"])
+class TestTwice:
+    def test_both(self, item):
+        assert_commutes(SHOP, [("order", TEA), ("order", RICE)])
+        assert_commutes(SHOP, [("order", TEA), ("look", RICE)])
+
+def test_fails(vcrt_commutes):
+    vcrt_commutes(SHOP, [("order", TEA), ("look", TEA)])
+
+def test_errs(vcrt_declared):
+    vcrt_declared(SHOP, [("order", TEA), ("look", TEA)])
+
+def test_a_local_environment():
+    shop = vcrt.tools_environment(Shop)
+    assert_commutes(shop, [("order", TEA), ("order", RICE)])
+"""
+)
+
+
+#: The plug-in is loaded by its module, whether or not an installation registers it.
+PLUGINS = ["-p", "no:cacheprovider", "-p", "no:vcrt", "-p", "vcrt.testing.pytest_plugin"]
+
+
+def run(folder, *options):
+    made = subprocess.run(
+        [sys.executable, "-m", "pytest", *PLUGINS, "-q", "--tb=short", *options, "."],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    return made.stdout + made.stderr
+
+
+@pytest.mark.parametrize("mode", ["prepend", "importlib"])
+def test_a_suite_of_a_user(tmp_path, mode):
+    (tmp_path / "test_shop.py").write_text(TESTS)
+    text = run(tmp_path, f"--import-mode={mode}")
+    assert "2 failed, 3 passed" in text, text
+    assert (
+        'E   AssertionError: calls: two orders differ: order(item="tea") and look(item="tea")'
+        in text
+    )
+    assert re.search(r'output\["left"\] of look\(item="tea"\)\nE\s+2 +\| +3\n', text), text
+    assert (
+        "E   vcrt.errors.MalformedInputError: no declaration that replay could contradict" in text
+    )
+    assert "/src/vcrt/" not in text  # no frame inside of vcrt
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "test_shop.py"
+    ]  # nothing is written
+
+
+@pytest.mark.slow
+def test_certificates_are_recorded_for_review(tmp_path):
+    file = tmp_path / "test_shop.py"
+    file.write_text(TESTS)
+    run(tmp_path, "--vcrt-update")
+    made = {path.name: path.read_bytes() for path in (tmp_path / "__vcrt__").iterdir()}
+    assert sorted(made) == [
+        "test_shop.TestTwice.test_both[a_b]-36c3d3a9.2.json",
+        "test_shop.TestTwice.test_both[a_b]-36c3d3a9.json",
+        "test_shop.test_a_local_environment.json",
+        "test_shop.test_passes.json",
+    ]
+    run(tmp_path, "--vcrt-update")
+    folder = tmp_path / "__vcrt__"
+    assert made == {path.name: path.read_bytes() for path in folder.iterdir()}
+    certified = read_certificate(folder / "test_shop.test_passes.json").certified
+    assert [relation.kind for relation in certified.relations] == ["commutes"]
+
+    # Another version of the file is no difference; other outputs are one, and so are other calls.
+    file.write_text(TESTS + "\n# a comment\n")
+    assert "2 failed, 3 passed" in run(tmp_path)
+    file.write_text(TESTS.replace('return "done"', 'return "ordered"'))
+    text = run(tmp_path, "-k", "test_passes")
+    assert "the recorded certificate no longer holds" in text, text
+    assert "ordered" in text
+    assert "done" in text
+    assert "`pytest --vcrt-update`" in text
+    file.write_text(
+        TESTS.replace('[("order", TEA), ("order", RICE)]', '[("order", TEA), ("look", RICE)]')
+    )
+    text = run(tmp_path, "-k", "test_passes")
+    assert "the calls, or their start, are others than in the recorded certificate" in text, text
+    assert made == {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    # Nor is a file that somebody changed a certificate.
+    place = folder / "test_shop.test_passes.json"
+    document = json.loads(made[place.name])
+    place.write_text(json.dumps({**document, "relations": []}))
+    file.write_text(TESTS)
+    text = run(tmp_path, "-k", "test_passes")
+    assert "1 failed" in text
+    assert "restore the file, or write it anew: `pytest --vcrt-update`" in text
+    run(tmp_path, "-k", "test_passes", "--vcrt-update")
+    assert place.read_bytes() == made[place.name]
+
+
+def test_names_of_tests_that_differ_give_files_that_differ(tmp_path):
+    names = ["test[a/b]", "test[a_b]", "test[a:b]", "Test::test", "test[" + "x" * 200 + "]"]
+    names.append(names[-1][:-1] + "y]")
+    places = {place_of(RunningTest(tmp_path / "test_shop.py", name, False), 1) for name in names}
+    assert len(places) == len(names)
+    assert all(len(place.name) < 200 for place in places)
+
+
+def test_pytest_starts_without_loading_vcrt(tmp_path):
+    (tmp_path / "conftest.py").write_text(
+        "import sys\n"
+        "def pytest_unconfigure():\n"
+        "    print(sorted(name for name in sys.modules if name.startswith('vcrt')))\n"
+    )
+    light = [
+        "vcrt",
+        "vcrt.lazy",
+        "vcrt.testing",
+        "vcrt.testing.pytest_plugin",
+        "vcrt.testing.sessions",
+    ]
+    assert str(light) in run(tmp_path, "--collect-only")
