@@ -732,3 +732,24 @@ def test_batches_are_what_brute_force_finds(written, sampled):
         seen["by itself"] += len(tests.answers.by_sequence) > len(replays.tree)
     assert all(seen[key] > 1 for key in seen if key != "by itself"), seen
     assert (seen["by itself"] > 2) == sampled, seen
+
+
+def test_what_the_time_limit_leaves_open_keeps_the_order_of_the_log(written, capsys):
+    messages = [[look("l0", "tea", 3), look("l1", "rice", 1)], [order("o", "tea", "ann")]]
+    path = written(openai(*messages, [look("l2", "rice", 1)]))
+    given = (path, "--environment", f"{SHOP}:Shop", "--jobs", "1", "--within")
+    code, out, _ = run(capsys, "schedule", *given, "1e-9")
+    assert code == 0
+    assert "  0 and 1 are safe: the same in every order, 4 contexts replayed" in out
+    (stopped,) = [line for line in out.splitlines() if line.startswith("stopped")]
+    assert stopped == (
+        "stopped after 0 s (--within): 3 pairs not settled, and kept in the log's order: 0 and 2, 1 and 2, 2 and 3"
+    )
+    _, out, _ = run(capsys, "schedule", *given, "1e-9", "--json")
+    (found,) = json.loads(out)
+    assert (found["stopped_after"], found["complete"]) == (1e-9, True)
+    assert found["waves"] == [[0, 1], [2], [3]]
+    assert {edge["kind"] for edge in found["edges"]} == {"not settled"}
+    code, _, error = run(capsys, "schedule", *given, "0")
+    assert code == 2
+    assert "within 0" in error

@@ -13,6 +13,7 @@ from vcrt.certificates.lattice import Lattice
 from vcrt.environments.contract import Accepted
 from vcrt.orders import linear_extensions, transitive_reduction
 from vcrt.partial_orders import PartialOrder
+from vcrt.replay import lattice_replay
 from vcrt.replay.lattice_replay import replay_lattices
 
 
@@ -103,3 +104,36 @@ def test_states_that_hide_something_give_no_schedule():
     replays = settle(Twins(), episode([0, 1, 2]))
     with pytest.raises(UncertifiedError, match="one hash, but differ"):
         checked_schedule(Twins(), replays, once=True)
+
+
+@pytest.mark.parametrize("steps", [4, 5])
+def test_what_a_time_limit_leaves_unsettled_keeps_the_reference_order(monkeypatch, steps):
+    for seed in range(25):
+        made, legal = drawn(seed, steps), set(legal_of(seed, steps))
+        if not legal:
+            continue
+        lattice = Lattice.of(contexts_of(seed, steps).tree)
+        waiting = []
+        for ticks in (0, 3, 10, 30, 10_000):
+            clock = iter(range(100_000))  # Each look at the clock takes a second.
+            monkeypatch.setattr(lattice_replay, "monotonic", lambda clock=clock: next(clock))
+            monkeypatch.setattr(settling, "monotonic", lambda: 0)
+            replays = settle(ENVIRONMENT, made, within=ticks + 1)
+            schedule = schedule_of(replays.tree, stopped_after=replays.stopped_after)
+            assert schedule.complete
+            assert _is_supported(lattice, schedule.order), (seed, ticks)
+            assert set(linear_extensions(steps, schedule.order.pairs)) <= legal
+            assert all(edge.certificate is None for edge in schedule.unsettled)
+            if replays.stopped_after is None:
+                assert schedule == schedule_of(settle(ENVIRONMENT, made).tree)
+            waiting.append(len(schedule.unsettled))
+        assert waiting[-1] == 0
+        assert replays.stopped_after is None
+        if schedule.speed_up > 1:
+            assert waiting[0]
+
+
+def test_orders_from_fresh_states_end_at_the_time_limit():
+    made = episode([["get", 0, 1]] * 4)
+    found = checked_schedule(ENVIRONMENT, settle(ENVIRONMENT, made), once=True, within=1e-9)
+    assert (found.complete, found.checked_orders) == (True, 1)

@@ -43,7 +43,7 @@ from vcrt.environments.states.object_states import first_difference, form_of, wi
 from vcrt.environments.tool_calls import CallEnvironment, is_redacted, unseen_by
 from vcrt.errors import MalformedInputError, VcrtError, VerifierFailure
 from vcrt.limits import MAX_COMPLETE, MAX_OPERATIONS
-from vcrt.printable import counted
+from vcrt.printable import counted, duration
 from vcrt.processes import Backend
 from vcrt.progress import SILENT, Progress, call_progress, tell
 from vcrt.replay.config import given
@@ -172,6 +172,7 @@ def schedule_log(
     factory: EnvironmentFactory,
     window: int | None,
     redact: bool,
+    within: float | None,
     jobs: int,
     progress: Progress,
 ) -> tuple[tuple[RunTrace, ...], tuple[ScheduledCalls, ...], tuple[Finding, ...]]:
@@ -180,7 +181,8 @@ def schedule_log(
     Also return the checks that did not pass.
 
     The contexts that the schedule allows are replayed in one process (:mod:`vcrt.calls.settling`); orders that it
-    allows, and both orders of each pair that waits, in another one from fresh states. Raises as :func:`lift_log` does.
+    allows, and both orders of each pair that waits, in another one from fresh states; each of the two takes ``within``
+    seconds for each trace, or little more. Raises as :func:`lift_log` does.
     """
     runs, lifted, failed = _read_and_run(factory, [log], window=window, redact=redact)
     name, episodes = lifted[0].episode.environment, [one.episode for one in lifted]
@@ -188,11 +190,11 @@ def schedule_log(
         task = progress.task(
             f"schedule {name}: contexts that orders allow", len(lifted), "episodes"
         )
-        calls.expect(name, task, len(lifted), None)
+        calls.expect(name, task, len(lifted), None, _limit(within))
         parts = [episodes[start::jobs] for start in range(min(jobs, len(episodes)))]
         settled = ask_all(
             factory,
-            [calls.counted(partial(_settled, episodes=part)) for part in parts],
+            [calls.counted(partial(_settled, episodes=part, within=within)) for part in parts],
             jobs=jobs,
             first=True,
             on_wait=calls.show,
@@ -212,21 +214,26 @@ def schedule_log(
                 expected=str(versions)[:300],
             )
         return tuple(
-            _checked(environment, one, item.replays, item.cross_checks, once=True)
+            _checked(environment, one, item.replays, item.cross_checks, once=True, within=within)
             for one, item in zip(lifted, evidence, strict=True)
         )
 
     with call_progress() as calls:
         task = progress.task(f"schedule {name}: orders from fresh states", len(lifted), "episodes")
-        calls.expect(name, task, len(lifted), None)
+        calls.expect(name, task, len(lifted), None, _limit(within))
         made = ask(factory, calls.counted(checked), on_wait=calls.show)
         return runs, calls.done(name, len(lifted), made), failed
 
 
+def _limit(within: float | None) -> str:
+    return "" if within is None else f", but at most {duration(within)} for each trace (--within)"
+
+
 def _settled(
-    environment: Environment, episodes: Sequence[Episode]
+    environment: Environment, episodes: Sequence[Episode], within: float | None
 ) -> tuple[Versions, list[Evidence]]:
-    return environment.versions(), evidence_of(environment, episodes, settle=settle)
+    made = partial(settle, within=within)
+    return environment.versions(), evidence_of(environment, episodes, settle=made)
 
 
 def _read_and_run(
@@ -407,6 +414,7 @@ def _checked(
     checks: tuple[CrossCheck, ...],
     *,
     once: bool,
+    within: float | None = None,
     certain: UncertifiedError | None = None,
 ) -> ScheduledCalls:
     """Make the schedule of replays, and test it with orders from fresh states; ``certain`` says why there is none."""
@@ -416,7 +424,7 @@ def _checked(
             raise certain
         if once:
             require_not_told_apart(checks)
-        schedule = checked_schedule(environment, replays, one.flows, once=once)
+        schedule = checked_schedule(environment, replays, one.flows, once=once, within=within)
         schedule = replace(schedule, probes=probed_pairs(checks), max_probes=environment.max_probes)
     except UncertifiedError as error:
         kind, detail = error.kind, error.detail

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from vcrt.records.dataset import Dataset
 
 
+#: Seconds of replay for each trace of a log.
+WITHIN_S = 60.0
+
+
 def schedule(
     source: str | Path,
     *,
@@ -39,6 +43,7 @@ def schedule(
     dataset: Dataset | str | Path | None = None,
     window: int | None = None,
     redact: bool = False,
+    within: float = WITHIN_S,
     jobs: int | None = None,
     progress: Progress = SILENT,
 ) -> tuple[Scheduled, ...]:
@@ -54,6 +59,8 @@ def schedule(
         dataset: Take the sealed evidence of this dataset for an episode.
         window: Schedule each window of this many calls instead of whole traces.
         redact: Print and keep only the SHA-256 of a log's outputs and refusals; arguments are not hidden.
+        within: Seconds of replay for each trace of a log, and as many to test the result. What is not settled by then
+            keeps the log's order, and is named.
 
     Returns:
         A schedule for the episode, or for each trace or window of the log, with the log's identifiers, rounds and
@@ -101,6 +108,10 @@ def schedule(
                 name=episode.episode_id, names=_names(episode), schedule=found, problem=problem
             ),
         )
+    if not within > 0:
+        raise VcrtError(
+            "a number out of range", found=f"within {within:g}", expected="seconds, more than 0"
+        )
     factory = sendable_factory(environment)
     with kept_processes():
         runs, calls, _ = schedule_log(
@@ -108,10 +119,11 @@ def schedule(
             factory=factory,
             window=window,
             redact=redact,
+            within=within,
             jobs=num_jobs(jobs),
             progress=progress,
         )
-        told = ask(factory, partial(_all_told, found=calls))
+        told = ask(factory, partial(_all_told, found=calls, within=within))
     rest = iter(told)
     return tuple(
         one for run in runs for one in _of_trace(run, list(islice(rest, len(run.windows))))
@@ -138,11 +150,15 @@ def _of_trace(run: RunTrace, found: Sequence[Scheduled]) -> list[Scheduled]:
     return [replace(one, left_out=run.left_out) for one in found]
 
 
-def _all_told(environment: Environment, found: Sequence[ScheduledCalls]) -> list[Scheduled]:
-    return [_told(environment, calls) for calls in found]
+def _all_told(
+    environment: Environment, found: Sequence[ScheduledCalls], within: float
+) -> list[Scheduled]:
+    return [_told(environment, calls, within) for calls in found]
 
 
-def _told(environment: Environment, calls: ScheduledCalls) -> Scheduled:
+def _told(
+    environment: Environment, calls: ScheduledCalls, within: float | None = None
+) -> Scheduled:
     """Test what the log sent together, and find where orders end apart."""
     number = calls.episode.num_operations
     part = range(calls.first, calls.first + number)
@@ -168,7 +184,7 @@ def _told(environment: Environment, calls: ScheduledCalls) -> Scheduled:
         for batch in batches_of(order)
     )
     try:
-        schedule = _with_batches(environment, calls, calls.schedule, tests, batches)
+        schedule = _with_batches(environment, calls, calls.schedule, tests, batches, within)
     except UncertifiedError as error:
         return replace(made, schedule=None, problem=f"{error.kind}: {error}")
     differences = {
@@ -185,16 +201,18 @@ def _with_batches(
     schedule: Schedule,
     tests: BatchTests,
     batches: Sequence[Batch],
+    within: float | None,
 ) -> Schedule:
     """Make a schedule of sampled contexts anew if a batch shows a conflict that it does not know."""
     if tests.answers.contradiction is not None:
         raise UncertifiedError("nondeterministic", tests.answers.contradiction)
     found = {each.calls for batch in batches for each in batch.conflicts}
-    if found <= {*schedule.order.pairs} or schedule.complete:
+    if not schedule.unsettled and (found <= {*schedule.order.pairs} or schedule.complete):
         return schedule
-    replays = EpisodeReplays(calls.episode, tests.answers.tree(calls.episode.num_operations))
+    tree = tests.answers.tree(calls.episode.num_operations)
+    replays = EpisodeReplays(calls.episode, tree, stopped_after=schedule.stopped_after)
     once = calls.was_replayed_once
-    made = checked_schedule(environment, replays, calls.flows, once=once)
+    made = checked_schedule(environment, replays, calls.flows, once=once, within=within)
     return replace(made, probes=schedule.probes, max_probes=schedule.max_probes)
 
 

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations
+from math import inf
+from time import monotonic
 from typing import Literal, TypeAlias
 
 from vcrt.calls.data_flow import DataFlow
@@ -32,7 +34,9 @@ from vcrt.partial_orders import PartialOrder
 from vcrt.randomness import generator
 from vcrt.replay.replay import replay_all
 
-EdgeKind: TypeAlias = Literal["precedes", "conflicts", "observes", "data flow", "not compared"]
+EdgeKind: TypeAlias = Literal[
+    "precedes", "conflicts", "observes", "data flow", "not compared", "not settled"
+]
 _Pair: TypeAlias = tuple[int, int]
 #: Orders that are replayed in a round. If all of them fare as the trace does, at most 4.6% of the orders that are
 #: drawn so fare otherwise, with 95% confidence: 1 - 0.05^(1/64).
@@ -44,7 +48,8 @@ class Edge:
     """Step ``first`` must end before ``second`` begins.
 
     ``kind`` says why: the verdict of their certificate; ``data flow`` if an argument was first seen in an
-    earlier output; or ``not compared`` if no context shows them in both orders.
+    earlier output; ``not compared`` if no context shows them in both orders; or ``not settled`` if a time limit came
+    first.
     """
 
     first: int
@@ -61,7 +66,8 @@ class Schedule:
     The order is the closure of ``edges``, which are sorted. ``complete`` says whether every context that the order
     allows was replayed for every pair; if not, some contexts were, and ``checked_orders`` of its orders as wholes
     (:func:`checked_schedule`). ``probes`` has for each pair that was probed how many calls, of at most ``max_probes``,
-    were made after both of its orders and answered alike (:mod:`vcrt.certificates.probes`).
+    were made after both of its orders and answered alike (:mod:`vcrt.certificates.probes`). If a time limit stopped the
+    replay, ``stopped_after`` are its seconds, and every pair that was not settled keeps the reference order.
     """
 
     num_steps: int
@@ -70,6 +76,7 @@ class Schedule:
     checked_orders: int = 0
     probes: Mapping[tuple[int, int], int] = field(default_factory=dict)
     max_probes: int | None = None
+    stopped_after: float | None = None
 
     @cached_property
     def order(self) -> PartialOrder:
@@ -97,6 +104,11 @@ class Schedule:
         return max(best, key=len, default=())
 
     @property
+    def unsettled(self) -> tuple[Edge, ...]:
+        """The direct edges that keep the reference order because a time limit came before they were settled."""
+        return tuple(edge for edge in self.direct if edge.kind == "not settled")
+
+    @property
     def speed_up(self) -> float:
         """The number of steps divided by the number of rounds: the speed-up if all steps take equally long."""
         return self.num_steps / max(len(self.waves), 1)
@@ -116,8 +128,10 @@ def waves_of(order: PartialOrder) -> tuple[tuple[int, ...], ...]:
     return tuple(waves)
 
 
-def schedule_of(tree: ReplayTree, flows: Sequence[DataFlow] = ()) -> Schedule:
-    """Make the schedule of what was replayed.
+def schedule_of(
+    tree: ReplayTree, flows: Sequence[DataFlow] = (), *, stopped_after: float | None = None
+) -> Schedule:
+    """Make the schedule of what was replayed, which a time limit may have ``stopped_after`` so many seconds.
 
     Raises :class:`UncertifiedError` as :func:`sound_lattice` does, and if the reference order is refused
     (``outside_schema``).
@@ -126,6 +140,8 @@ def schedule_of(tree: ReplayTree, flows: Sequence[DataFlow] = ()) -> Schedule:
     if lattice.terminal is None:
         raise UncertifiedError("outside_schema", "the reference order itself is refused")
     found = _directed(lattice)
+    if stopped_after is not None:
+        found = _with_unsettled(lattice, found)
     order = PartialOrder.of(tree.num_operations, found)
     complete = lattice.complete or _is_supported(lattice, order)
     if complete:
@@ -136,6 +152,11 @@ def schedule_of(tree: ReplayTree, flows: Sequence[DataFlow] = ()) -> Schedule:
         for pair in order.pairs
         if pair in covering or pair in found
     ]
+    if stopped_after is not None:
+        edges = [
+            replace(edge, kind="not settled") if edge.certificate is None else edge
+            for edge in edges
+        ]
     known = {(edge.first, edge.second) for edge in edges}
     for flow in flows:
         if (flow.first, flow.second) not in known:
@@ -145,7 +166,36 @@ def schedule_of(tree: ReplayTree, flows: Sequence[DataFlow] = ()) -> Schedule:
         num_steps=tree.num_operations,
         edges=tuple(sorted(edges, key=lambda edge: (edge.first, edge.second))),
         complete=complete,
+        stopped_after=stopped_after,
     )
+
+
+def _with_unsettled(lattice: Lattice, found: Mapping[_Pair, int | None]) -> dict[_Pair, int | None]:
+    """Add the pairs that keep the reference order in what was not replayed, until all that is allowed was.
+
+    The reference order itself was replayed, so this ends with it at the latest.
+    """
+    known = dict(found)
+    while True:
+        order = PartialOrder.of(lattice.num_operations, known)
+        missing: dict[int, set[_Pair]] = {}
+        for number in lattice.legal_contexts(order):
+            context = lattice.contexts[number]
+            moves = order.moves(context.done)
+            pairs = missing.setdefault(len(context.sequence), set())
+            pairs.update(
+                pair
+                for pair in combinations(moves, 2)
+                if (shown := lattice.by_pair[pair].get(number)) is None or shown[0] != "diamond"
+            )
+            if not all(isinstance(lattice.transitions.get((number, step)), int) for step in moves):
+                # No such context: what it has done waits for all that stands before it.
+                sequence = (*context.sequence, *moves)
+                pairs |= {(one, other) for other, one in combinations(sequence, 2) if one < other}
+        if not any(missing.values()):
+            return known
+        shortest = min(length for length, pairs in missing.items() if pairs)
+        known |= dict.fromkeys(sorted(missing[shortest]))
 
 
 def _edge(lattice: Lattice, order: PartialOrder, pair: _Pair, context: int | None) -> Edge:
@@ -185,7 +235,7 @@ def _is_supported(lattice: Lattice, order: PartialOrder) -> bool:
     """Tell whether, in every context that the order allows, all steps that may come next are accepted and commute."""
     for number in lattice.legal_contexts(order):
         moves = order.moves(lattice.contexts[number].done)
-        if any(isinstance(lattice.transitions.get((number, step)), str) for step in moves):
+        if not all(isinstance(lattice.transitions.get((number, step)), int) for step in moves):
             return False
         for pair in combinations(moves, 2):
             shown = lattice.by_pair[pair].get(number)
@@ -266,32 +316,38 @@ def checked_schedule(
     flows: Sequence[DataFlow] = (),
     *,
     once: bool = False,
+    within: float | None = None,
 ) -> Schedule:
     """Make the schedule of what was replayed; if it is not complete, also replay ``checked_orders`` of its orders.
 
     If everything was replayed only ``once``, orders that it allows and both orders of each edge's certificate are
-    always replayed from fresh initial states. Raises every error of :func:`schedule_of` and of the environment.
+    always replayed from fresh initial states, ``within`` so many seconds at least one of them. Raises every error of
+    :func:`schedule_of` and of the environment.
     """
-    schedule = schedule_of(replays.tree, flows)
+    until = inf if within is None else monotonic() + within
+    make = partial(schedule_of, flows=flows, stopped_after=replays.stopped_after)
+    schedule = make(replays.tree)
     if schedule.complete and not once:
         return schedule
     trial = _Trial(environment, replays, Answers(dict(replays.tree.answers)))
     draw = generator(0, "orders of a schedule", replays.episode.content_hash())
     while True:
+        drawn = (draw_extension(schedule.order, below_of(draw)) for _ in range(CHECKED_ORDERS))
+        orders, failing = list(dict.fromkeys(drawn)), list[Order]()
         if once:
-            trial.replay_edges(schedule)
-            schedule_of(trial.answers.tree(schedule.num_steps), flows)
-        orders = list(
-            dict.fromkeys(
-                draw_extension(schedule.order, below_of(draw)) for _ in range(CHECKED_ORDERS)
-            )
-        )
-        failing = [order for order in orders if not trial.is_legal(order)]
+            trial.replay_edges(schedule, until)
+        num_checked = 0
+        while num_checked < len(orders) and (not num_checked or monotonic() < until):
+            failing += [orders[num_checked]] * (not trial.is_legal(orders[num_checked]))
+            num_checked += 1
+        if once:
+            make(trial.answers.tree(schedule.num_steps))
         if not failing:
-            return schedule if schedule.complete else replace(schedule, checked_orders=len(orders))
+            whole = schedule.complete and num_checked == len(orders)
+            return schedule if whole else replace(schedule, checked_orders=num_checked)
         for order in failing:
             trial.find_swap(order)
-        schedule = schedule_of(trial.answers.tree(schedule.num_steps), flows)
+        schedule = make(trial.answers.tree(schedule.num_steps))
 
 
 @dataclass(slots=True)
@@ -307,10 +363,10 @@ class _Trial:
         self.answers.note_replay(found)
         return found
 
-    def replay_edges(self, schedule: Schedule) -> None:
-        """Replay both orders of each edge's certificate."""
+    def replay_edges(self, schedule: Schedule, until: float) -> None:
+        """Replay both orders of each edge's certificate; begin none later than ``until``."""
         for edge in schedule.edges:
-            if edge.certificate is not None:
+            if edge.certificate is not None and monotonic() < until:
                 for path in (edge.certificate.forward, edge.certificate.reverse):
                     self.replay((*edge.certificate.context, *path.operations))
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import combinations
+from time import monotonic
 
 from vcrt.certificates.replay_tree import EpisodeReplays, Reached
 from vcrt.environments.contract import Environment, Episode
@@ -27,10 +28,17 @@ TWICE = 2_000
 MOST = 12_000
 
 
-def settle(environment: Environment, episode: Episode) -> EpisodeReplays:
-    """Replay what settles the schedule of an episode; raises whatever the environment raises."""
+def settle(
+    environment: Environment, episode: Episode, *, within: float | None = None
+) -> EpisodeReplays:
+    """Replay what settles the schedule of an episode, or what can be ``within`` so many seconds.
+
+    The reference order is replayed in any case. Raises whatever the environment raises.
+    """
     walk = _Walk(Work(episode, complete=True))
-    run_asked(environment, [(walk.work, walk.asking())])
+    run_asked(environment, [(walk.work, walk.asking(within))])
+    if not walk.done:
+        return EpisodeReplays(episode, walk.work.tree(), stopped_after=within)
     if not walk.too_many:
         return EpisodeReplays(episode, walk.work.tree())
     sampled = Work(episode, complete=False)
@@ -54,13 +62,19 @@ class _Walk:
     shown_after: dict[_Pair, Order] = field(default_factory=dict)
     too_many: bool = False
     failed: bool = False
+    done: bool = False
 
     def __post_init__(self) -> None:
         self._put_in_order()
 
-    def asking(self) -> Asking:
-        """Request the sequences of each level; then those that show which pairs need not keep their order."""
-        yield [()]
+    def asking(self, within: float | None = None) -> Asking:
+        """Request the reference order and, ``within`` so many seconds, what settles which pairs must keep it.
+
+        First come the sequences of each level; then those that show which pairs need not keep their order.
+        """
+        yield [tuple(range(self.work.episode.num_operations))]
+        if within is not None:
+            self.work.until = monotonic() + within
         yield from self._levels()
         tried: set[_Pair] = set()
         while not self.too_many and (
@@ -75,6 +89,7 @@ class _Walk:
                 if not (fewer.failed or fewer.too_many):
                     self.pairs, tried = fewer.pairs, set()
                     self._put_in_order()
+        self.done = True
 
     def _levels(self, *, growing: bool = True) -> Asking:
         """Request the sequences of each level; unless the pairs are ``growing``, until one more would be needed."""

@@ -199,12 +199,13 @@ class EpisodeReplays:
     """An episode and the sequences of it that were replayed.
 
     If each of the ``n!`` orders was replayed by itself, ``replays`` has them in lexicographic order; for an episode
-    with too many orders it is empty.
+    with too many orders it is empty. ``stopped_after`` are the seconds after which a time limit stopped the replay.
     """
 
     episode: Episode
     tree: ReplayTree
     replays: tuple[Replay, ...] = ()
+    stopped_after: float | None = None
 
     @classmethod
     def of_every_order(cls, episode: Episode, replays: Sequence[Replay]) -> EpisodeReplays:

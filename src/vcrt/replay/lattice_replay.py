@@ -18,6 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import chain
+from math import inf
+from time import monotonic
 from typing import NamedTuple, TypeAlias
 
 from vcrt.certificates.lattice import Lattice
@@ -52,11 +54,15 @@ Asking: TypeAlias = Iterator[list[Order]]
 
 @dataclass(slots=True)
 class Work:
-    """One episode with the answers so far."""
+    """One episode with the answers so far.
+
+    Where steps run one by one, no sequence begins later than ``until``, by the monotonic clock.
+    """
 
     episode: Episode
     complete: bool
     answered: Answers = field(default_factory=Answers)
+    until: float = inf
 
     @property
     def answers(self) -> Mapping[Order, Reached]:
@@ -84,10 +90,12 @@ def replay_lattices(
     *,
     backwards: bool = False,
     sampled: bool = False,
+    whole_orders: bool = True,
 ) -> list[EpisodeReplays]:
     """Replay the episodes, all at once, batch by batch.
 
-    With ``sampled``, contexts are sampled for any number of operations. ``backwards`` requests the same sequences in
+    With ``sampled``, contexts are sampled for any number of operations. Without ``whole_orders``, no order is walked at
+    random after every context was replayed. ``backwards`` requests the same sequences in
     another succession, each as a whole from its initial state. Raise :class:`TooLargeError` for an episode of more than
     64 operations or too many contexts or sequences, and whatever the environment raises.
     """
@@ -110,7 +118,8 @@ def replay_lattices(
         for work in works
     ]
     run_asked(environment, asking, backwards=backwards)
-    whole = [(work, order) for work in works if work.complete for order in _whole_orders(work)]
+    walked = [work for work in works if work.complete and whole_orders]
+    whole = [(work, order) for work in walked for order in _whole_orders(work)]
     _replay_sequences(environment, whole, backwards=backwards)
     return [EpisodeReplays(work.episode, work.tree()) for work in works]
 
@@ -253,6 +262,8 @@ def _run_by_steps(environment: StepEnvironment[object], work: Work, asking: Aski
                     sequence: state for sequence, state in states.items() if len(sequence) >= length
                 }
         for sequence in wanted:
+            if monotonic() > work.until:
+                return
             first = (
                 next((k for k in range(len(sequence), -1, -1) if sequence[:k] in states), -1) + 1
             )

@@ -168,7 +168,13 @@ def _require_commuting(factory: EnvironmentFactory, logs: Sequence[Path]) -> lis
 def _settled(factory: EnvironmentFactory, log: Path) -> Sequence[RunTrace] | None:
     """Replay as a schedule does, which is quicker; return None if the calls may only commute but for a data flow."""
     runs, found, failed = schedule_log(
-        log, factory=factory, window=None, redact=False, jobs=num_jobs(None), progress=SILENT
+        log,
+        factory=factory,
+        window=None,
+        redact=False,
+        within=None,
+        jobs=num_jobs(None),
+        progress=SILENT,
     )
     _require_all(runs, failed)
     told = ask(factory, partial(_all_apart, found=found))

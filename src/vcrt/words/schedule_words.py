@@ -15,7 +15,7 @@ from vcrt.calls.schedules import Edge, Schedule
 from vcrt.certificates.certificates import PathEvidence
 from vcrt.certificates.pairs import reason_of
 from vcrt.hashing import Json
-from vcrt.printable import counted, listed, printable
+from vcrt.printable import counted, duration, listed, printable
 
 #: What an edge says of its two steps.
 _VERBS = {
@@ -24,11 +24,16 @@ _VERBS = {
     "observes": "comes before",
     "data flow": "gives a value to",
     "not compared": "was not compared with",
+    "not settled": "was not settled with",
 }
 #: How each kind is drawn, in Mermaid and in DOT.
-_ARROWS = {"data flow": ("-.->", "dashed"), "not compared": ("-.->", "dotted")}
-#: The most conflicts of a batch, and the most places of a state, that text lists; the most characters of a reason.
-_CONFLICTS, _PLACES, _WIDTH = 4, 2, 60
+_ARROWS = {
+    "data flow": ("-.->", "dashed"),
+    "not compared": ("-.->", "dotted"),
+    "not settled": ("-.->", "dotted"),
+}
+#: The most conflicts of a batch, places of a state, and unsettled pairs that text lists; characters of a reason.
+_CONFLICTS, _PLACES, _UNSETTLED, _WIDTH = 4, 2, 8, 60
 
 
 def edge_reason(edge: Edge) -> str:
@@ -38,6 +43,8 @@ def edge_reason(edge: Edge) -> str:
             f"its argument {edge.flow.argument} is {edge.flow.value!r:.80}, first seen in the output of {edge.first}; "
             "replay with fixed arguments cannot tell"
         )
+    if edge.kind == "not settled":
+        return "the time limit came before it was settled; the log's order is kept"
     if edge.certificate is None:
         return "no context was replayed in which both orders of the two were asked for"
     after = " ".join(map(str, edge.certificate.context)) or "nothing"
@@ -62,7 +69,7 @@ def schedule_lines(one: Scheduled, schedule: Schedule) -> list[str]:
         lines.append("no call waits for another")
     told = {each.calls for batch in one.batches for each in batch.conflicts}
     for edge in schedule.direct:
-        if (edge.first, edge.second) not in told:
+        if (edge.first, edge.second) not in told and edge.kind != "not settled":
             lines.append(_edge_line(one, edge))
     implied = len(schedule.edges) - len(schedule.direct)
     if implied:
@@ -75,12 +82,23 @@ def schedule_lines(one: Scheduled, schedule: Schedule) -> list[str]:
             f"{counted(len(schedule.probes), 'pair')} that commute{'s' * (len(schedule.probes) == 1)}{most}, all "
             "answered alike"
         )
-    if not schedule.complete:
+    if schedule.stopped_after is not None:
+        pairs = [f"{edge.first} and {edge.second}" for edge in schedule.unsettled]
+        more = ", ..." * (len(pairs) > _UNSETTLED)
+        lines.append(
+            f"stopped after {duration(schedule.stopped_after)} (--within): {counted(len(pairs), 'pair')} not settled, "
+            f"and kept in the log's order{': ' * bool(pairs)}{', '.join(pairs[:_UNSETTLED])}{more}"
+        )
+    elif not schedule.complete:
         lines.append(
             f"contexts were sampled; {counted(schedule.checked_orders, 'order')} that the schedule allows, drawn at "
             "random, were replayed besides, and all fared as the trace does"
             if schedule.checked_orders
             else "contexts were sampled: not every order that the schedule allows was replayed"
+        )
+    elif schedule.checked_orders:
+        lines.append(
+            f"only {counted(schedule.checked_orders, 'order')} could be tested from fresh states in time (--within)"
         )
     return lines
 
@@ -241,6 +259,7 @@ def schedule_document(schedule: Schedule, names: Sequence[str]) -> dict[str, Jso
         "critical_path": list(schedule.critical_path),
         "speed_up": round(schedule.speed_up, 3),
         "complete": schedule.complete,
+        "stopped_after": schedule.stopped_after,
         "checked_orders": schedule.checked_orders,
         "max_probes": schedule.max_probes,
         "probes": [
