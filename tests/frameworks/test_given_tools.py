@@ -388,6 +388,8 @@ def test_paths_of_folders_are_no_part_of_arguments_and_outputs(tmp_path):
     environment = vcrt.tools_environment(tools_of=tools, state=vcrt.folder(files(tmp_path)))()
     found = environment.call(environment.reset(None), "find", {"below": "{state}"})
     assert found == ["{state}/rice", "{state}/tea"]
+    with pytest.raises(CallRefused, match=r"^\[Errno 2\] .*: '\{state\}/cocoa'$"):
+        environment.call(environment.reset(None), "find", {"below": "{state}/cocoa"})
 
 
 def test_versions_name_the_code_and_the_start(tmp_path):

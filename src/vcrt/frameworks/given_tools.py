@@ -15,7 +15,7 @@ from vcrt.environments.contract import Versions
 from vcrt.environments.folder_states import with_texts
 from vcrt.environments.registry import own_module_name
 from vcrt.environments.states.object_copies import copied
-from vcrt.environments.tool_calls import CallEnvironment, InvalidCall, Tool
+from vcrt.environments.tool_calls import CallEnvironment, CallRefused, InvalidCall, Tool
 from vcrt.errors import MalformedInputError
 from vcrt.frameworks.adapters import Given, given_tools, is_tool, method_call
 from vcrt.frameworks.tool_states import Objects, ToolState
@@ -56,7 +56,10 @@ class ToolsEnvironment(CallEnvironment[Any]):
             if not names:
                 return tools[name].call(received, arguments)
             own = with_texts(dict(arguments), {text: place for place, text in names.items()})
-            return with_texts(tools[name].call(received, own), names)
+            try:
+                return with_texts(tools[name].call(received, own), names)
+            except CallRefused as refusal:
+                raise type(refusal)(with_texts(str(refusal), names)) from refusal
 
     def tools(self) -> Sequence[Tool]:
         """Return the tools with what their makers declare of them."""
