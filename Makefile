@@ -136,7 +136,7 @@ $(FRAMEWORKS): $(DONE)
 	$(PYTHON) -m venv build/frameworks
 	build/frameworks/bin/python -m pip install --quiet --disable-pip-version-check hatchling==1.33.0 pytest==9.2.0
 	build/frameworks/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation pydantic-ai-slim==2.68.0 \
-	  langgraph==1.2.24 langchain-core==1.8.3 openai-agents==0.24.0 fastmcp==4.2.3 mcp==2.3.0 haystack-ai==3.4.1 -e .
+	  langgraph==1.2.24 langchain==1.5.2 langchain-core==1.8.3 openai-agents==0.24.0 fastmcp==4.2.3 mcp==2.3.0 haystack-ai==3.4.1 -e .
 	@touch $@
 
 # Playwright, to look at pages in a browser, and what builds the documentation.

@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -144,6 +145,50 @@ def test_langgraph_runs_a_message_at_once_and_in_order_as_declared(annotations):
     assert run_by_langgraph(of["in_waves"], awaited=True) == (IN_ORDER, 2)
     after, _ = run_by_langgraph(of["in_waves"], awaited=False)
     assert after == IN_ORDER
+
+
+@pytest.mark.parametrize("awaited", [True, False])
+def test_an_agent_of_langchain_runs_one_call_at_a_time(annotations, awaited):
+    agents = pytest.importorskip("langchain.agents")
+    fake = pytest.importorskip("langchain_core.language_models.fake_chat_models")
+    core = pytest.importorskip("langchain_core.messages")
+    tool = pytest.importorskip("langchain_core.tools").StructuredTool
+    of = declared(annotations, "langgraph")
+    calls = [{"name": name, "args": {}, "id": str(n)} for n, name in enumerate(MESSAGE)]
+
+    class Model(fake.FakeMessagesListChatModel):
+        def bind_tools(self, tools, **options):
+            return self
+
+    def run(config):
+        shop = Shop(3)
+
+        def made(function):
+            def blocking():
+                return asyncio.run(function())
+
+            return tool.from_function(
+                blocking, coroutine=function, name=function.__name__, description="A tool."
+            )
+
+        tools = [made(shop.look), made(shop.order)]
+        model = Model(responses=[core.AIMessage("", tool_calls=calls), core.AIMessage("done")])
+        agent = agents.create_agent(model, tools)
+        given = {"messages": [core.HumanMessage("go")]}
+        made_config = config(tools)
+        if awaited:
+            ran = asyncio.run(agent.ainvoke(given, config=made_config))
+        else:
+            ran = agent.invoke(given, config=made_config)
+        outputs = [one for one in ran["messages"] if isinstance(one, core.ToolMessage)]
+        assert [one.tool_call_id for one in outputs] == ["0", "1", "2", "3"]
+        return shop.left, [int(one.content) for one in outputs]
+
+    if awaited:
+        assert run(lambda tools: {})[0] == LOST
+    assert run(of["config_for"]) == IN_ORDER
+    free = [SimpleNamespace(name="look")]
+    assert of["config_for"](free) == {}
 
 
 def test_what_a_command_of_langgraph_gives_is_passed_on(annotations):

@@ -222,7 +222,16 @@ def in_waves(tools, **options):
     async def run_async(state, config: RunnableConfig):
         return joined([await node.ainvoke(part, config) for part in parts(state)])
 
-    return RunnableLambda(run, run_async, name=options.get("name", "tools"))'''
+    return RunnableLambda(run, run_async, name=options.get("name", "tools"))
+
+
+def config_for(tools):
+    """Return the config of an agent of create_agent: agent.invoke(..., config=config_for(tools)).
+
+    It runs each call as a task by itself, so nothing sees a message's calls together: they run one after the other, in
+    their order, unless all the tools may overlap.
+    """
+    return {} if MAY_OVERLAP.issuperset(one.name for one in tools) else {"max_concurrency": 1}'''
 
 
 def _langgraph(annotations: Annotations) -> list[str]:
