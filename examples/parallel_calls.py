@@ -3,7 +3,7 @@
 python examples/parallel_calls.py
 
 The tools are those of a support desk. The program writes the logs of three made-up conversations, asks `vcrt schedule`
-which calls may run at once (a minute or less), and runs each log again in four ways, from the same start:
+which calls may run at once (this takes minutes), and runs each log again in four ways, from the same start:
 
 - one by one: the calls in the log's order;
 - at once: message by message, the calls of a message all at once, as most agent frameworks do it;

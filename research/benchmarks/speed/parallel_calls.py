@@ -179,6 +179,7 @@ def main():
         "calls": sum(row["calls"] for row in rows),
         "repeats": asked.repeats,
         "complete_schedules": sum(one["complete"] for one in made),
+        "pairs_not_settled": sum(edge[2] == "not settled" for one in made for edge in one["edges"]),
         "certification": {
             **{key: round(value, 1) for key, value in spent.items()},
             "pays_after_runs": {
