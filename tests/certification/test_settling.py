@@ -137,3 +137,16 @@ def test_orders_from_fresh_states_end_at_the_time_limit():
     made = episode([["get", 0, 1]] * 4)
     found = checked_schedule(ENVIRONMENT, settle(ENVIRONMENT, made), once=True, within=1e-9)
     assert (found.complete, found.checked_orders) == (True, 1)
+
+
+def test_sampling_ends_at_the_time_limit_too(monkeypatch):
+    made = episode([["get", 0, 1]] * 8)
+    monkeypatch.setattr(settling, "MOST", 100)
+    ticks = iter(range(100_000))
+    monkeypatch.setattr(lattice_replay, "monotonic", lambda: next(ticks))
+    monkeypatch.setattr(settling, "monotonic", lambda: 0)
+    replays = settle(ENVIRONMENT, made, within=150)
+    assert replays.stopped_after == 150
+    schedule = schedule_of(replays.tree, stopped_after=150)
+    assert schedule.complete
+    assert schedule.unsettled

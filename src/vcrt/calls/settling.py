@@ -37,13 +37,13 @@ def settle(
     """
     walk = _Walk(Work(episode, complete=True))
     run_asked(environment, [(walk.work, walk.asking(within))])
-    if not walk.done:
-        return EpisodeReplays(episode, walk.work.tree(), stopped_after=within)
-    if not walk.too_many:
-        return EpisodeReplays(episode, walk.work.tree())
-    sampled = Work(episode, complete=False)
-    run_asked(environment, [(sampled, sampled_contexts(sampled))])
-    return EpisodeReplays(episode, sampled.tree())
+    if walk.too_many:
+        sampled = Work(episode, complete=False, until=walk.work.until)
+        run_asked(environment, [(sampled, sampled_contexts(sampled))])
+        if not sampled.stopped:
+            return EpisodeReplays(episode, sampled.tree())
+    stopped = walk.too_many or walk.work.stopped
+    return EpisodeReplays(episode, walk.work.tree(), stopped_after=within if stopped else None)
 
 
 _Pair = tuple[int, int]
@@ -62,7 +62,6 @@ class _Walk:
     shown_after: dict[_Pair, Order] = field(default_factory=dict)
     too_many: bool = False
     failed: bool = False
-    done: bool = False
 
     def __post_init__(self) -> None:
         self._put_in_order()
@@ -89,7 +88,6 @@ class _Walk:
                 if not (fewer.failed or fewer.too_many):
                     self.pairs, tried = fewer.pairs, set()
                     self._put_in_order()
-        self.done = True
 
     def _levels(self, *, growing: bool = True) -> Asking:
         """Request the sequences of each level; unless the pairs are ``growing``, until one more would be needed."""

@@ -56,13 +56,15 @@ Asking: TypeAlias = Iterator[list[Order]]
 class Work:
     """One episode with the answers so far.
 
-    Where steps run one by one, no sequence begins later than ``until``, by the monotonic clock.
+    Where steps run one by one, no sequence begins later than ``until``, by the monotonic clock; ``stopped`` says
+    whether one would have.
     """
 
     episode: Episode
     complete: bool
     answered: Answers = field(default_factory=Answers)
     until: float = inf
+    stopped: bool = False
 
     @property
     def answers(self) -> Mapping[Order, Reached]:
@@ -263,6 +265,7 @@ def _run_by_steps(environment: StepEnvironment[object], work: Work, asking: Aski
                 }
         for sequence in wanted:
             if monotonic() > work.until:
+                work.stopped = True
                 return
             first = (
                 next((k for k in range(len(sequence), -1, -1) if sequence[:k] in states), -1) + 1
