@@ -1,0 +1,353 @@
+"""Replay calls of published tools, and compare what is declared of them with what replay shows.
+
+    python research/benchmarks/published_tools/run.py            # what is not done yet; then the results and the page
+    python research/benchmarks/published_tools/run.py --only git # one server
+    python research/benchmarks/published_tools/run.py --page     # the page alone, from the results
+
+It needs Python 3.12 as `python3.12`, npm, git, and an environment with `vcrt[mcp]` and `examples/mcp_servers`. Servers
+are installed under `build/published`, each in an environment of its own. Each is done once: `build/published/found`
+keeps it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import openhands_calls
+import servers
+from page import PAGE, page
+from plain_client import PlainClient
+from published_servers import BUILD, Called, Row, masked_text
+from servers import ROWS
+
+HERE = Path(__file__).parent
+RESULTS = HERE.parent / "results" / "published_tools.json"
+#: Seconds that the replays of a server may take.
+LIMIT_S = 900
+#: Numbers of episodes of one trace in an episode's name.
+_OF_A_TRACE = 1_000_000
+_SHOWN = 600
+
+
+def main() -> None:
+    """Run what is not done yet, and write the results and the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="*", help="keys of servers; all by default")
+    parser.add_argument("--page", action="store_true", help="write the page alone")
+    given = parser.parse_args()
+    if not given.page:
+        rows = [row for row in ROWS if given.only is None or row.key in given.only]
+        for number, row in enumerate(rows, start=1):
+            print(f"{number}/{len(rows)} {row.package} {row.version}", flush=True)
+            done = found_of(row)
+            print(f"  {done.get('problem') or summary(done)}", flush=True)
+        write_results()
+    PAGE.write_text(page(json.loads(RESULTS.read_text())))
+
+
+def found_of(row: Row) -> dict[str, Any]:
+    """Return what was found of a server; run it unless the same row was run before."""
+    kept = BUILD / "found" / f"{row.key}.json"
+    said = repr(row)
+    if kept.exists():
+        found: dict[str, Any] = json.loads(kept.read_text())
+        if found["row"] == said and "problem" not in found:
+            return found
+    started = time.monotonic()
+    found = {"row": said, "key": row.key, "registry": row.registry, "package": row.package}
+    found |= {"version": row.version, "with": list(row.with_them), "note": row.note}
+    found |= {
+        "masks": list(row.masks),
+        "ignored": sorted(row.ignored),
+        "install": install_line(row),
+    }
+    try:
+        install(row)
+        found |= replayed(row)
+    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+        found["problem"] = str(error)[:400]
+    found["seconds"] = round(time.monotonic() - started)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps(found, indent=1))
+    return found
+
+
+def openhands() -> dict[str, Any] | None:
+    """Return the pairs of OpenHands' calls that nothing orders and that do not commute; None if it is not installed.
+
+    It takes an environment under ``build/published/py/openhands`` with :data:`PACKAGES` and this `vcrt`.
+    """
+    kept, program = BUILD / "found" / "openhands.json", BUILD / "py" / "openhands" / "bin" / "vcrt"
+    if kept.exists():
+        found: dict[str, Any] = json.loads(kept.read_text())
+        return found
+    if not program.exists():
+        return None
+    log = log_of("openhands", openhands_calls.TRACES)
+    file = HERE / "openhands_tools.py"
+    env = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LOG_LEVEL": "ERROR"}
+    command = [str(program), "annotate", str(log), "--environment", f"{file}:TOOLS", "--json"]
+    command += ["--verifier-timeout", "300"]  # to import the SDK takes long
+    said = json.loads(output_of(command, env))
+    locked = json.loads(
+        output_of([str(program.with_name("python")), str(file), str(log)], env).splitlines()[-1]
+    )
+    found = {"versions": ", ".join(openhands_calls.PACKAGES), **told_of_locks(said, locked)}
+    kept.write_text(json.dumps(found, indent=1))
+    return found
+
+
+def told_of_locks(
+    said: Mapping[str, Any], locked: Sequence[Sequence[Mapping[str, Any]]]
+) -> dict[str, Any]:
+    """Return pairs that did not commute and share no lock, and the tools whose readOnlyHint replay contradicts."""
+    rows = []
+    for pair in said["pairs"]:
+        against, commuted = pair["against"], pair["commuted"]
+        if against is None or commuted["count"] == commuted["total"]:
+            continue
+        calls = locked[int(against["episode"].rsplit("/", 1)[1]) // _OF_A_TRACE]
+        two = [calls[operation] for operation in against["operations"]]
+        keys = [each["keys"] if each["declared"] else [f"tool:{each['name']}"] for each in two]
+        if set(keys[0]).isdisjoint(keys[1]):
+            seen = f"{commuted['total'] - commuted['count']} of {commuted['total']} contexts"
+            rows.append({"calls": against["calls"], "keys": keys, "seen": seen})
+    hints = {each["name"]: each["hints"] for calls in locked for each in calls}
+    changed = {t["name"] for t in said["tools"] if t["_meta"]["vcrt"]["changed"]["count"]}
+    read = {name for name, of in hints.items() if of.get("readOnlyHint")}
+    return {"rows": rows, "read_only": sorted(read), "contradicted": sorted(read & changed)}
+
+
+def output_of(command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
+    """Return what a command prints; raises :class:`RuntimeError` with its last words if it prints nothing."""
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=env
+    )
+    if not ended.stdout.strip():
+        said = ended.stderr[max(ended.stderr.rfind("error: "), 0) :]
+        raise RuntimeError(f"{Path(command[0]).name}: {said.strip()[:400]}")
+    return ended.stdout
+
+
+def log_of(key: str, traces: Sequence[Sequence[Called]]) -> Path:
+    """Write the calls as a log, and return where."""
+    log = BUILD / "logs" / f"{key}.jsonl"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    lines = [
+        {"id": str(number), "calls": [{"name": name, "arguments": given} for name, given in trace]}
+        for number, trace in enumerate(traces)
+    ]
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return log
+
+
+def summary(found: dict[str, Any]) -> str:
+    """Say in a line what was found."""
+    contradicted = [f"{each['tool']} {each['hint']}" for each in found["contradicted"]]
+    return f"{len(found['called'])} tools, {found['seconds']} s, contradicted: {contradicted}"
+
+
+def install_line(row: Row) -> str:
+    """Return the command that installs the server."""
+    if row.registry == "npm":
+        return f"npm install {row.package}@{row.version}"
+    others = [f"'{other}'" for other in row.with_them]
+    return " ".join(["pip install", f"{row.package}=={row.version}", *others])
+
+
+def install(row: Row) -> None:
+    """Install a server unless it is there; raises :class:`RuntimeError` with what the installer said."""
+    if Path(row.command[0]).exists():
+        return
+    row.folder.mkdir(parents=True, exist_ok=True)
+    if row.registry == "npm":
+        (row.folder / "package.json").write_text('{"private": true}\n')
+        wanted = f"{row.package}@{row.version}"
+        steps = [["npm", "install", "--no-audit", "--no-fund", wanted]]
+    else:
+        wanted_all = [f"{row.package}=={row.version}", *row.with_them]
+        steps = [["python3.12", "-m", "venv", "."], ["bin/pip", "install", "-q", *wanted_all]]
+    for step in steps:
+        ended = subprocess.run(step, cwd=row.folder, capture_output=True, text=True, check=False)
+        if ended.returncode:
+            raise RuntimeError(
+                f"it could not be installed: {ended.stderr.strip().splitlines()[-1]}"
+            )
+
+
+def replayed(row: Row) -> dict[str, Any]:
+    """Replay the calls of a server by `vcrt annotate`, and make again by hand what it contradicts."""
+    log = log_of(row.key, row.traces)
+    environment = f"{HERE / 'servers.py'}:{row.key}"
+    program = str(Path(sys.executable).with_name("vcrt"))
+    said = json.loads(
+        output_of([program, "annotate", str(log), "--environment", environment, "--json"])
+    )
+    with tempfile.TemporaryDirectory() as given:
+        folder = filled(row, given)
+        with started(row, folder) as client:
+            tools, server = client.tools(), client.server
+    hints = {tool["name"]: tool.get("annotations") or {} for tool in tools}
+    contradicted = [each for each in said["declared"] if each["standing"] == "contradicted"]
+    return {
+        "server": {name: server[name] for name in ("name", "version") if name in server},
+        "tools": {
+            name: {k: v for k, v in of.items() if k.endswith("Hint")} for name, of in hints.items()
+        },
+        "called": {tool["name"]: _tool(tool) for tool in said["tools"]},
+        "pairs": [_pair(pair) for pair in said["pairs"]],
+        "disputed": said["disputed"],
+        "left_out": said["left_out"],
+        "undeclared": said["undeclared"],
+        "unsupported": [
+            {"tool": each["tool"], "hint": each["hint"], "seen": each["seen"]}
+            for each in said["declared"]
+            if each["standing"] == "unsupported"
+        ],
+        "not_contradicted": sum(e["standing"] == "not contradicted" for e in said["declared"]),
+        "not_tested": sum(each["standing"] == "not tested" for each in said["declared"]),
+        "contradicted": [by_hand(row, each) for each in contradicted],
+    }
+
+
+def by_hand(row: Row, hint: dict[str, Any]) -> dict[str, Any]:
+    """Make the calls that contradict a hint by the plain client, in two new processes."""
+    witness = hint["witness"]
+    trace = row.traces[int(witness["episode"].rsplit("/", 1)[1]) // _OF_A_TRACE]
+    before = [trace[step] for step in witness["context"]]
+    call = trace[witness["operations"][0]]
+    runs = [shown(row, before, call) for _ in range(2)]
+    return {
+        "tool": hint["tool"],
+        "hint": hint["hint"],
+        "declared": hint["declared"],
+        "seen": hint["seen"],
+        "calls": [f"{name}({json.dumps(given)})" for name, given in [*before, call]],
+        **runs[0],
+        "same_twice": runs[0] == runs[1],
+    }
+
+
+def shown(row: Row, before: list[Called], call: Called) -> dict[str, Any]:
+    """Return what a server shows, in a new process, before a call and after it, and what the calls gave."""
+    with tempfile.TemporaryDirectory() as given:
+        folder = filled(row, given)
+        with started(row, folder) as client:
+
+            def made(one: Called) -> str:
+                said = client.call(one[0], placed(one[1], folder))
+                return masked_text(said.replace(str(folder), "{state}"), row.masks)[:_SHOWN]
+
+            outputs = [made(one) for one in before]
+            looks = [held(row, folder, made), made(call), held(row, folder, made)]
+            again = made(call)
+    return {
+        "before": looks[0],
+        "outputs": [*outputs, looks[1]],
+        "after": looks[2],
+        "again": again,
+        "differs": looks[0] != looks[2],
+        "answers_otherwise": again != looks[1],
+    }
+
+
+def held(row: Row, folder: Path, made: Any) -> dict[str, str]:
+    """Return what the reading tools of a row show, or else the names and sizes of files."""
+    if row.views:
+        return {f"{name}({json.dumps(given)})": made((name, given)) for name, given in row.views}
+    files = (
+        path for path in sorted(folder.rglob("*")) if path.is_file() and ".git" not in path.parts
+    )
+    return {
+        str(path.relative_to(folder)): path.read_bytes()[:200].decode(errors="replace")
+        for path in files
+    }
+
+
+def filled(row: Row, given: str) -> Path:
+    """Make the first state of a row in a folder of its own, beside which the server finds a home."""
+    folder = Path(given).resolve() / "state"
+    folder.mkdir()
+    kind = getattr(servers, row.key)
+    kind().fill(folder, kind.initial if row.initial is None else row.initial)
+    return folder
+
+
+def started(row: Row, folder: Path) -> PlainClient:
+    """Start a row's server on a folder."""
+    env = getattr(servers, row.key).env
+    home = {"HOME": str(folder.parent), "TZ": "UTC"}
+    command = tuple(placed(list(row.command), folder))
+    return PlainClient(command, folder, home | placed(dict(env), folder))
+
+
+def placed(value: Any, folder: Path) -> Any:
+    """Return JSON with the folder's path in the place of {state}."""
+    return json.loads(json.dumps(value).replace("{state}", str(folder)))
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    of = tool["_meta"]["vcrt"]
+    return {
+        "changed": [of["changed"]["count"], of["changed"]["total"]],
+        "changed_again": [of["changed_again"]["count"], of["changed_again"]["total"]],
+        "refused": of["refused"]["count"],
+    }
+
+
+def _pair(pair: dict[str, Any]) -> dict[str, Any]:
+    against = pair["against"]
+    return {
+        "a": pair["a"],
+        "b": pair["b"],
+        "commuted": [pair["commuted"]["count"], pair["commuted"]["total"]],
+        "against": against and {"calls": against["calls"], "context": against["context"]},
+    }
+
+
+def write_results() -> None:
+    """Write what was found of every server, with the versions of all that took part."""
+    commit = ["git", "rev-parse", "HEAD"]
+    kept = [BUILD / "found" / f"{row.key}.json" for row in ROWS]
+    found = [json.loads(file.read_text()) for file in kept if file.exists()]
+    node = shutil.which("node")
+    document = {
+        "made": datetime.now(UTC).date().isoformat(),
+        "commit": subprocess.run(
+            commit, capture_output=True, text=True, check=True, cwd=HERE
+        ).stdout.strip(),
+        "command": "python research/benchmarks/published_tools/run.py",
+        "versions": {
+            "vcrt": version("vcrt"),
+            "mcp (client)": version("mcp"),
+            "Python of servers": _said(["python3.12", "--version"]),
+            "Node": _said([node, "--version"]) if node else "none",
+        },
+        "servers": [{name: of for name, of in each.items() if name != "row"} for each in found],
+    }
+    if (of_openhands := openhands()) is not None:
+        document["openhands"] = of_openhands
+    RESULTS.write_text(json.dumps(document, indent=1, sort_keys=False) + "\n")
+
+
+def _said(command: list[str]) -> str:
+    env = {**os.environ}
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, env=env
+    ).stdout.strip()
+
+
+if __name__ == "__main__":
+    main()

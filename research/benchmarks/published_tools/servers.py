@@ -1,0 +1,558 @@
+"""The published servers that are tried: a row each, and the class of each under its key, for `--environment`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from published_servers import Row, environment_of
+from vcrt_mcp_servers.files import FilesServer
+from vcrt_mcp_servers.git import GitServer
+from vcrt_mcp_servers.memory import MemoryServer
+from vcrt_mcp_servers.sqlite import SqliteServer
+
+from vcrt.environments.mcp import EVERY_TOOL
+
+_ANN = {"name": "Ann", "entityType": "person", "observations": ["likes tea"]}
+_EVE = {"entities": [{**_ANN, "name": "Eve"}]}
+_KNOWS = {"relations": [{"from": "Ann", "to": "Bob", "relationType": "knows"}]}
+_MORE = {"observations": [{"entityName": "Ann", "contents": ["is in Oslo"]}]}
+_LESS = {"deletions": [{"entityName": "Ann", "observations": ["likes tea"]}]}
+_GRAPH = {
+    "memory.jsonl": '{"type":"entity","name":"Ann","entityType":"person","observations":["likes tea"]}\n'
+    '{"type":"entity","name":"Bob","entityType":"person","observations":[]}'
+}
+_REPO = {"repo_path": "{state}"}
+_TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+(Z|[+-][0-9:]+)?)?"
+_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_ITEMS = {
+    "sql": "CREATE TABLE item (id INTEGER PRIMARY KEY, name TEXT); INSERT INTO item VALUES (1, 'tea');"
+}
+_BOOK, _WORD, _SLIDES = "{state}/b.xlsx", "{state}/a.docx", "{state}/a.pptx"
+_NOTEBOOK = (
+    '{"cells": [{"cell_type": "code", "execution_count": null, "id": "one", "metadata": {}, "outputs": [], '
+    '"source": "x = 1"}], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}'
+)
+
+
+def _thought(number: int, **more: Any) -> tuple[str, dict[str, Any]]:
+    said = {"thought": "so", "thoughtNumber": number, "totalThoughts": 3, "nextThoughtNeeded": True}
+    return "sequentialthinking", {**said, **more}
+
+
+def _file(path: str, **more: Any) -> dict[str, Any]:
+    return {"path": f"{{state}}/{path}".rstrip("/"), **more}
+
+
+def _sheet(**more: Any) -> dict[str, Any]:
+    return {"path": _BOOK, "sheet": "S", **more}
+
+
+def _negokaz(**more: Any) -> dict[str, Any]:
+    return {"fileAbsolutePath": _BOOK, "sheetName": "S", **more}
+
+
+def _notebook(**more: Any) -> dict[str, Any]:
+    return {"ipynb_filepath": "{state}/n.ipynb", **more}
+
+
+ROWS = (
+    Row(
+        key="filesystem",
+        registry="npm",
+        package="@modelcontextprotocol/server-filesystem",
+        version="2026.8.31",
+        program="mcp-server-filesystem",
+        arguments=("{state}",),
+        base=FilesServer,
+        traces=(
+            (
+                ("write_file", _file("a.txt", content="new\n")),
+                ("write_file", _file("a.txt", content="new\n")),
+                ("read_text_file", _file("a.txt")),
+                ("list_directory_with_sizes", _file("")),
+            ),
+            (
+                ("create_directory", _file("made")),
+                ("create_directory", _file("made")),
+                ("list_directory", _file("")),
+                ("directory_tree", _file("")),
+            ),
+            (
+                ("edit_file", _file("a.txt", edits=[{"oldText": "a", "newText": "aa"}])),
+                ("edit_file", _file("a.txt", edits=[{"oldText": "a", "newText": "aa"}])),
+                ("read_file", _file("a.txt")),
+                ("get_file_info", _file("a.txt")),
+            ),
+            (
+                ("move_file", {"source": "{state}/a.txt", "destination": "{state}/c.txt"}),
+                ("search_files", _file("", pattern="**/*.txt")),
+                ("read_multiple_files", {"paths": ["{state}/c.txt", "{state}/docs/b.txt"]}),
+                ("read_media_file", _file("docs/b.txt")),
+            ),
+        ),
+    ),
+    Row(
+        key="memory",
+        registry="npm",
+        package="@modelcontextprotocol/server-memory",
+        version="2026.8.31",
+        program="mcp-server-memory",
+        base=MemoryServer,
+        initial=_GRAPH,
+        traces=(
+            (
+                ("create_entities", _EVE),
+                ("create_entities", _EVE),
+                ("read_graph", {}),
+                ("search_nodes", {"query": "tea"}),
+            ),
+            (
+                ("create_relations", _KNOWS),
+                ("create_relations", _KNOWS),
+                ("read_graph", {}),
+                ("delete_relations", _KNOWS),
+            ),
+            (
+                ("add_observations", _MORE),
+                ("add_observations", _MORE),
+                ("open_nodes", {"names": ["Ann"]}),
+                ("delete_observations", _LESS),
+            ),
+            (
+                ("delete_observations", _LESS),
+                ("delete_observations", _LESS),
+                ("delete_entities", {"entityNames": ["Ann"]}),
+                ("delete_entities", {"entityNames": ["Ann"]}),
+            ),
+        ),
+    ),
+    Row(
+        key="thinking",
+        registry="npm",
+        package="@modelcontextprotocol/server-sequential-thinking",
+        version="2026.8.31",
+        program="mcp-server-sequential-thinking",
+        remembered=frozenset({EVERY_TOOL}),
+        counted=("sequentialthinking",),
+        traces=(
+            (_thought(1), _thought(1), _thought(2)),
+            (_thought(1), _thought(2, branchFromThought=1, branchId="b"), _thought(3)),
+        ),
+        note="The server holds thoughts in its memory. No other tool shows them: the number of calls stands for it.",
+    ),
+    Row(
+        key="everything",
+        registry="npm",
+        package="@modelcontextprotocol/server-everything",
+        version="2026.8.31",
+        program="mcp-server-everything",
+        traces=(
+            (
+                ("echo", {"message": "a"}),
+                ("get-sum", {"a": 1, "b": 2}),
+                ("get-tiny-image", {}),
+                ("get-structured-content", {"location": "New York"}),
+            ),
+            (
+                ("get-resource-links", {"count": 2}),
+                ("get-annotated-message", {"messageType": "error"}),
+                ("echo", {"message": "a"}),
+            ),
+        ),
+        note="`toggle-*` start timers that send messages on their own, and were not called.",
+    ),
+    Row(
+        key="git",
+        registry="PyPI",
+        package="mcp-server-git",
+        version="2026.10.19",
+        program="mcp-server-git",
+        arguments=("--repository", "{state}"),
+        base=GitServer,
+        initial=[{"a.txt": "one\n"}, {"a.txt": "two\n", "b.txt": "new\n"}],
+        traces=(
+            (
+                ("git_add", {**_REPO, "files": ["a.txt"]}),
+                ("git_add", {**_REPO, "files": ["a.txt"]}),
+                ("git_status", _REPO),
+                ("git_diff_staged", _REPO),
+            ),
+            (
+                ("git_add", {**_REPO, "files": ["a.txt"]}),
+                ("git_commit", {**_REPO, "message": "two"}),
+                ("git_log", {**_REPO, "max_count": 3}),
+                ("git_diff_unstaged", _REPO),
+            ),
+            (
+                ("git_add", {**_REPO, "files": ["a.txt"]}),
+                ("git_reset", _REPO),
+                ("git_reset", _REPO),
+                ("git_diff", {**_REPO, "target": "HEAD"}),
+            ),
+            (
+                ("git_create_branch", {**_REPO, "branch_name": "work"}),
+                ("git_branch", {**_REPO, "branch_type": "local"}),
+                ("git_checkout", {**_REPO, "branch_name": "work"}),
+                ("git_show", {**_REPO, "revision": "HEAD"}),
+            ),
+        ),
+        note="Commits have a fixed author and date.",
+    ),
+    Row(
+        key="sqlite",
+        registry="PyPI",
+        package="mcp-server-sqlite",
+        version="2025.4.25",
+        with_them=("mcp==1.30.0",),
+        program="mcp-server-sqlite",
+        arguments=("--db-path", "{state}/shop.db"),
+        base=SqliteServer,
+        traces=(
+            (
+                ("write_query", {"query": "INSERT INTO item (name, price) VALUES ('pen', 1)"}),
+                ("write_query", {"query": "INSERT INTO item (name, price) VALUES ('cup', 1)"}),
+                ("read_query", {"query": "SELECT * FROM item"}),
+                ("list_tables", {}),
+            ),
+            (
+                ("create_table", {"query": "CREATE TABLE shop (name TEXT)"}),
+                ("list_tables", {}),
+                ("describe_table", {"table_name": "item"}),
+                ("read_query", {"query": "SELECT 1"}),
+            ),
+        ),
+    ),
+    Row(
+        key="excel",
+        registry="PyPI",
+        package="excel-mcp-server",
+        version="2.2.2",
+        program="excel-mcp-server",
+        arguments=("stdio",),
+        initial={"b.xlsx": {"cell": "tea"}},
+        masks=(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]+(\.[0-9]+)?Z?",),
+        traces=(
+            (
+                ("write_range", _sheet(at="A2", rows=[[1], [2]])),
+                ("write_range", _sheet(at="A2", rows=[[1], [2]])),
+                ("read_range", _sheet()),
+                ("describe_workbook", {"path": _BOOK}),
+            ),
+            (
+                ("create_sheet", {"path": _BOOK, "new_name": "T"}),
+                ("copy_sheet", _sheet(new_name="U")),
+                ("describe_sheet", _sheet()),
+                ("find_cells", {"path": _BOOK, "query": "tea"}),
+            ),
+            (
+                ("insert_rows_or_columns", _sheet(axis="rows", start=1)),
+                ("insert_rows_or_columns", _sheet(axis="rows", start=1)),
+                ("format_range", _sheet(range="A1", style={"bold": True})),
+                ("format_range", _sheet(range="A1", style={"bold": True})),
+            ),
+        ),
+    ),
+    Row(
+        key="negokaz_excel",
+        registry="npm",
+        package="@negokaz/excel-mcp-server",
+        version="0.12.0",
+        program="excel-mcp-server",
+        initial={"b.xlsx": {"cell": "tea"}},
+        masks=(_TIME,),
+        traces=(
+            (
+                (
+                    "excel_write_to_sheet",
+                    _negokaz(newSheet=False, range="A2:A3", values=[["1"], ["2"]]),
+                ),
+                (
+                    "excel_write_to_sheet",
+                    _negokaz(newSheet=False, range="A2:A3", values=[["1"], ["2"]]),
+                ),
+                ("excel_read_sheet", _negokaz()),
+                ("excel_describe_sheets", {"fileAbsolutePath": _BOOK}),
+            ),
+            (
+                (
+                    "excel_copy_sheet",
+                    {"fileAbsolutePath": _BOOK, "srcSheetName": "S", "dstSheetName": "T"},
+                ),
+                ("excel_describe_sheets", {"fileAbsolutePath": _BOOK}),
+                ("excel_read_sheet", _negokaz()),
+            ),
+        ),
+    ),
+    Row(
+        key="word",
+        registry="PyPI",
+        package="office-word-mcp-server",
+        version="1.1.11",
+        with_them=("mcp<2", "fastmcp<3"),
+        program="word_mcp_server",
+        masks=(_TIME,),
+        traces=(
+            (
+                ("create_document", {"filename": _WORD}),
+                ("add_paragraph", {"filename": _WORD, "text": "hello"}),
+                ("get_document_text", {"filename": _WORD}),
+                ("list_available_documents", {"directory": "{state}"}),
+            ),
+        ),
+    ),
+    Row(
+        key="powerpoint",
+        registry="PyPI",
+        package="office-powerpoint-mcp-server",
+        version="2.0.7",
+        with_them=("mcp<2",),
+        program="ppt_mcp_server",
+        remembered=frozenset({EVERY_TOOL}),
+        views=(("list_presentations", {}),),
+        refusals=('{\n  "error"',),
+        masks=(_TIME,),
+        traces=(
+            (
+                ("create_presentation", {"id": "one"}),
+                ("save_presentation", {"file_path": _SLIDES, "presentation_id": "one"}),
+                ("open_presentation", {"file_path": _SLIDES}),
+            ),
+            (
+                ("create_presentation", {"id": "one"}),
+                ("get_presentation_info", {"presentation_id": "one"}),
+            ),
+        ),
+    ),
+    Row(
+        key="mcp_sqlite",
+        registry="PyPI",
+        package="mcp-sqlite",
+        version="0.3.2",
+        with_them=("mcp<2",),
+        program="mcp-sqlite",
+        arguments=("{state}/a.db",),
+        initial={"a.db": _ITEMS},
+        traces=(
+            (
+                ("sqlite_get_catalog", {}),
+                ("sqlite_execute", {"sql": "SELECT * FROM item"}),
+                ("sqlite_execute", {"sql": "INSERT INTO item VALUES (2, 'rice')"}),
+            ),
+        ),
+    ),
+    Row(
+        key="database_sqlite",
+        registry="PyPI",
+        package="database-mcp-sqlite",
+        version="0.2.1",
+        program="database-mcp-sqlite",
+        arguments=("--dsn", "{state}/a.db"),
+        initial={"a.db": _ITEMS},
+        masks=(r'"[a-z_]*(ms|seconds|duration)[a-z_]*": ?[0-9.]+',),
+        traces=(
+            (
+                ("search_objects", {"table": "item"}),
+                ("execute_sql", {"sql": "SELECT * FROM item"}),
+                ("execute_sql", {"sql": "INSERT INTO item VALUES (2, 'rice')"}),
+            ),
+        ),
+    ),
+    Row(
+        key="todo_txt",
+        registry="PyPI",
+        package="iflow-mcp-danielmeint-todo-txt-mcp",
+        version="1.0.2",
+        with_them=("mcp<2",),
+        program="todo-txt-mcp",
+        arguments=("{state}/todo.txt",),
+        initial={"todo.txt": "buy rice\n"},
+        ignored=frozenset({".backups", ".backups/*"}),
+        restart=True,
+        masks=(_UUID, _TIME, r'"modified": [0-9.]+'),
+        traces=(
+            (
+                ("add_todo", {"text": "buy tea"}),
+                ("add_todo", {"text": "buy tea"}),
+                ("list_todos", {}),
+                ("search_todos", {"query": "tea"}),
+            ),
+        ),
+    ),
+    Row(
+        key="jupyter",
+        registry="PyPI",
+        package="jupyter-editor-mcp",
+        version="0.2.2",
+        with_them=("mcp<2",),
+        program="jupyter-editor-mcp",
+        initial={"n.ipynb": _NOTEBOOK},
+        masks=(r'"id": ?"[0-9a-f-]+"',),
+        refusals=('{"error"',),
+        traces=(
+            (
+                ("ipynb_append_cell", _notebook(content="y = 2")),
+                ("ipynb_replace_cell", _notebook(cell_index=0, new_content="x = 2")),
+                ("ipynb_list_cells", _notebook()),
+                ("ipynb_get_notebook_info", _notebook()),
+            ),
+            (
+                ("ipynb_set_kernel", _notebook(kernel_name="python3", display_name="Python 3")),
+                ("ipynb_set_kernel", _notebook(kernel_name="python3", display_name="Python 3")),
+                ("ipynb_get_metadata", _notebook()),
+                ("ipynb_get_cell", _notebook(cell_index=0)),
+            ),
+        ),
+    ),
+    Row(
+        key="filesystem_mcp",
+        registry="PyPI",
+        package="filesystem-mcp",
+        version="1.0.2",
+        program="filesystem-mcp",
+        arguments=("{state}",),
+        initial={"a.txt": "alpha\n"},
+        masks=(_TIME,),
+        traces=(
+            (
+                ("write_file", _file("a.txt", content="new\n")),
+                ("write_file", _file("a.txt", content="new\n")),
+                ("read_file", _file("a.txt")),
+                ("list_directory", _file("")),
+            ),
+            (
+                ("write_file", _file("b.txt", content="new\n", append=True)),
+                ("write_file", _file("b.txt", content="new\n", append=True)),
+                ("list_allowed_directories", {}),
+                ("list_directory", _file("")),
+            ),
+        ),
+    ),
+    Row(
+        key="taskmanager",
+        registry="npm",
+        package="@kazuph/mcp-taskmanager",
+        version="1.1.1",
+        program="mcp-taskmanager",
+        env={"TASK_MANAGER_FILE_PATH": "{state}/tasks.json"},
+        restart=True,
+        traces=(
+            (
+                (
+                    "request_planning",
+                    {"originalRequest": "r", "tasks": [{"title": "a", "description": "d"}]},
+                ),
+                ("list_requests", {}),
+                ("open_task_details", {"taskId": "task-1"}),
+            ),
+        ),
+    ),
+    Row(
+        key="knowledge_graph",
+        registry="npm",
+        package="@itseasy21/mcp-knowledge-graph",
+        version="1.0.7",
+        program="mcp-knowledge-graph",
+        env={"MEMORY_FILE_PATH": "{state}/m.jsonl"},
+        masks=(_TIME,),
+        traces=(
+            (
+                ("create_entities", {"entities": [_ANN]}),
+                ("update_entities", {"entities": [_ANN]}),
+                ("read_graph", {}),
+                ("search_nodes", {"query": "tea"}),
+            ),
+            (
+                ("create_entities", {"entities": [_ANN]}),
+                ("add_observations", _MORE),
+                ("open_nodes", {"names": ["Ann"]}),
+            ),
+        ),
+    ),
+    Row(
+        key="memory_bank",
+        registry="npm",
+        package="@allpepper/memory-bank-mcp",
+        version="0.2.2",
+        program="mcp-server-memory-bank",
+        env={"MEMORY_BANK_ROOT": "{state}"},
+        traces=(
+            (
+                ("memory_bank_write", {"projectName": "p", "fileName": "a.md", "content": "x"}),
+                ("memory_bank_update", {"projectName": "p", "fileName": "a.md", "content": "y"}),
+                ("memory_bank_read", {"projectName": "p", "fileName": "a.md"}),
+                ("list_projects", {}),
+            ),
+        ),
+    ),
+    Row(
+        key="memory_libsql",
+        registry="npm",
+        package="mcp-memory-libsql",
+        version="0.0.17",
+        program="mcp-memory-libsql",
+        env={"LIBSQL_URL": "file:{state}/m.db"},
+        restart=True,
+        ignored=frozenset({"m.db"}),
+        views=(("read_graph", {}),),
+        masks=(_TIME,),
+        traces=(
+            (
+                ("create_entities", {"entities": [_ANN]}),
+                ("create_entities", {"entities": [_ANN]}),
+                ("read_graph", {}),
+            ),
+            (
+                ("create_entities", {"entities": [_ANN]}),
+                (
+                    "create_relations",
+                    {"relations": [{"source": "Ann", "target": "Ann", "type": "is"}]},
+                ),
+                (
+                    "create_relations",
+                    {"relations": [{"source": "Ann", "target": "Ann", "type": "is"}]},
+                ),
+                ("search_nodes", {"query": "tea"}),
+            ),
+            (
+                ("create_entities", {"entities": [_ANN]}),
+                ("delete_entity", {"name": "Ann"}),
+                ("read_graph", {}),
+            ),
+        ),
+        note="The state is what `read_graph` shows.",
+    ),
+    Row(
+        key="kb_sqlite",
+        registry="PyPI",
+        package="mcp-kb-sqlite",
+        version="0.2.1",
+        program="mcp-kb-sqlite",
+        restart=True,
+        masks=(_TIME,),
+        traces=((("list_namespaces", {}), ("list", {}), ("search", {"query": "tea"})),),
+    ),
+    Row(
+        key="vault",
+        registry="PyPI",
+        package="markdown-vault-mcp",
+        version="5.1.0",
+        program="markdown-vault-mcp",
+        arguments=("serve",),
+        env={"MARKDOWN_VAULT_MCP_SOURCE_DIR": "{state}"},
+        initial={"a.md": "# A\n\ntea\n"},
+        restart=True,
+        masks=(_TIME,),
+        traces=(
+            (
+                ("write", {"path": "b.md", "content": "# B\n"}),
+                ("write", {"path": "b.md", "content": "# B\n"}),
+            ),
+            (
+                ("append", {"path": "a.md", "content": "more\n"}),
+                ("read", {"path": "a.md"}),
+            ),
+        ),
+    ),
+)
+
+globals().update({row.key: environment_of(row, __name__) for row in ROWS})
