@@ -157,7 +157,7 @@ def lift_log(
         require_new(Path(output), VcrtError)
     factory = sendable_factory(environment)
     with processes.kept_processes():
-        runs, lifted, failed = _read_and_run(factory, logs, window=window, redact=redact)
+        runs, lifted, failed = read_and_run(factory, logs, window=window, redact=redact)
         if window is None:
             _tell_lengths(lifted)
         calls, dataset = _certified(
@@ -184,7 +184,7 @@ def schedule_log(
     allows, and both orders of each pair that waits, in another one from fresh states; each of the two takes ``within``
     seconds for each trace, or little more. Raises as :func:`lift_log` does.
     """
-    runs, lifted, failed = _read_and_run(factory, [log], window=window, redact=redact)
+    runs, lifted, failed = read_and_run(factory, [log], window=window, redact=redact)
     name, episodes = lifted[0].episode.environment, [one.episode for one in lifted]
     with call_progress() as calls:
         task = progress.task(
@@ -236,12 +236,13 @@ def _settled(
     return environment.versions(), evidence_of(environment, episodes, settle=made)
 
 
-def _read_and_run(
+def read_and_run(
     factory: EnvironmentFactory,
     logs: Sequence[str | Path],
     *,
     window: int | None,
     redact: bool,
+    least: int = LEAST,
 ) -> tuple[tuple[RunTrace, ...], list[LiftedWindow], tuple[Finding, ...]]:
     """Return the traces of logs as they ran, their windows, and the checks that did not pass."""
     if window is not None and not LEAST <= window <= MAX_OPERATIONS:
@@ -250,7 +251,9 @@ def _read_and_run(
             found=f"window {window}",
             expected=f"from 2 to {MAX_OPERATIONS}",
         )
-    runs = ask(factory, partial(_run, traces=_read(logs), window=window, redact=redact))
+    runs = ask(
+        factory, partial(_run, traces=_read(logs), window=window, redact=redact, least=least)
+    )
     lifted = [one for run in runs for one in run.windows]
     if not lifted:
         raise _nothing(runs)
@@ -308,10 +311,14 @@ def _read(logs: Sequence[str | Path]) -> list[tuple[Trace, str]]:
 
 
 def _run(
-    environment: Environment, traces: Sequence[tuple[Trace, str]], window: int | None, redact: bool
+    environment: Environment,
+    traces: Sequence[tuple[Trace, str]],
+    window: int | None,
+    redact: bool,
+    least: int,
 ) -> tuple[RunTrace, ...]:
     calls = [call for trace, _ in traces for call in trace.calls]
-    run = partial(run_trace, environment, window=window, redact=redact, others=calls)
+    run = partial(run_trace, environment, window=window, redact=redact, others=calls, least=least)
     return tuple(run(trace, n, source=source) for n, (trace, source) in enumerate(traces))
 
 

@@ -461,13 +461,13 @@ def _is_refused(lattice: Lattice, episode: Episode, context: int, operation: int
         return False
     payload: Any = episode.operations[operation].payload
     output = lattice.outputs.get((context, operation)) or ""
-    if _is_error(output):
+    if is_error(output):
         return True
     is_hidden = payload.get("redact") or lattice.as_in_reference(context, operation)
     return bool(payload.get("fails") and is_hidden)
 
 
-def _is_error(output: str) -> bool:
+def is_error(output: str) -> bool:
     """Tell whether an output is an object that reports an error, as a refusal does."""
     if not output.startswith('{"error":'):
         return False

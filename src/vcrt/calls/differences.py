@@ -22,6 +22,7 @@ from vcrt.environments.states.object_copies import deeply
 from vcrt.environments.states.object_states import differences, form_of, without_keys
 from vcrt.environments.tool_calls import CallEnvironment, is_redacted, unseen_by
 from vcrt.hashing import Json, json_text
+from vcrt.orders import Order
 
 #: The most places that are listed of a state, or of an output, and the most characters of a value.
 MAX_PLACES, MAX_VALUE = 20, 80
@@ -60,25 +61,37 @@ def difference_of(
     States are replayed. Their keys and values are hidden where outputs are: with ``--redact``, or if the environment's
     class has a ``redact`` of its own. Raises what the environment raises.
     """
+    paths = (certificate.forward, certificate.reverse)
+    ends = [(*certificate.context, *path.operations) for path in paths]
+    given, otherwise = (path.output_of for path in paths)
+    found = []
+    if certificate.verdict == "conflicts":
+        found += difference_of_states(environment, episode, *ends)
+    for call in certificate.observers:
+        found += difference_of_outputs(given.get(call), otherwise.get(call), call)
+    return tuple(found)
+
+
+def difference_of_states(
+    environment: CallEnvironment[Any], episode: Episode, one: Order, other: Order
+) -> list[Differing]:
+    """Return where the states after two sequences differ, as :func:`difference_of` does."""
     with deeply():
-        found: list[Differing] = []
-        if certificate.verdict == "conflicts":
-            state = _of_states(environment, episode, certificate)
-            found += [_around(*place) for place in islice(state, MAX_PLACES)]
-        for call in certificate.observers:
-            given, otherwise = certificate.forward.output_of, certificate.reverse.output_of
-            places = _of_texts(given.get(call), otherwise.get(call), "output")
-            found += [_around(*place, call) for place in islice(places, MAX_PLACES)]
-        return tuple(found)
+        places = _of_states(environment, episode, one, other)
+        return [_around(*place) for place in islice(places, MAX_PLACES)]
+
+
+def difference_of_outputs(one: str | None, other: str | None, call: int) -> list[Differing]:
+    """Return where two outputs of a call differ."""
+    with deeply():
+        places = _of_texts(one, other, "output")
+        return [_around(*place, call) for place in islice(places, MAX_PLACES)]
 
 
 def _of_states(
-    environment: CallEnvironment[Any], episode: Episode, certificate: Certificate
+    environment: CallEnvironment[Any], episode: Episode, first: Order, second: Order
 ) -> Iterable[_Place]:
-    one, other = (
-        state_after(environment, episode, (*certificate.context, *path.operations))
-        for path in (certificate.forward, certificate.reverse)
-    )
+    one, other = (state_after(environment, episode, each) for each in (first, second))
     objects = unseen_by(environment) is None
     if objects:
         form = partial(form_of, ignored=environment.ignored, key_order=environment.key_order)

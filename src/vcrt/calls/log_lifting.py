@@ -199,9 +199,11 @@ def run_trace(
     window: int | None = None,
     redact: bool = False,
     others: Sequence[Call] = (),
+    least: int = LEAST,
 ) -> RunTrace:
     """Run a trace as logged and lift it whole, or lift each window of ``window`` calls.
 
+    Fewer than ``least`` calls are not lifted.
     ``others`` are calls of the whole log: calls of tools that only read, and some others, are made after both orders
     of a pair that seems to commute. ``number`` distinguishes the episodes from those of other traces of the log, and
     ``source`` is their origin. With ``redact``, evidence holds only the SHA-256 of outputs and reasons. Raises
@@ -260,7 +262,7 @@ def run_trace(
         )
         return LiftedWindow(trace=trace, first=part.start, episode=episode, flows=within)
 
-    parts = windows(lifted, window, MAX_OPERATIONS) if lifted >= LEAST else ()
+    parts = windows(lifted, window, MAX_OPERATIONS) if lifted >= least else ()
     return RunTrace(
         trace=trace,
         windows=tuple(map(lift, parts)),

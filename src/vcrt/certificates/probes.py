@@ -61,7 +61,7 @@ def probe(environment: Environment, replays: EpisodeReplays) -> tuple[CrossCheck
     if not contexts or not probes:
         return ()
     share = max(1, environment.max_probes // len(contexts))
-    prober = _Prober(as_values(environment), environment, episode)
+    prober = Prober(as_values(environment), environment, episode)
     checks = []
     for number, ((first, second), context) in enumerate(sorted(contexts.items())):
         if number * share >= environment.max_probes:
@@ -95,7 +95,7 @@ def deepest_diamonds(tree: ReplayTree) -> dict[tuple[int, int], Order]:
 
 
 @dataclass(slots=True)
-class _Prober:
+class Prober:
     """A runner of probes on states of one episode; the state of each sequence is made once."""
 
     values: StepEnvironment[object]
@@ -108,6 +108,13 @@ class _Prober:
     ) -> CrossCheck:
         """Probe the two orders of a pair after a context."""
         orders = ((*context, first, second), (*context, second, first))
+        asked, agreed, told = self.compare(orders, probes)
+        return CrossCheck(f"{PROBES} {first},{second}{told}", asked, agreed)
+
+    def compare(
+        self, orders: tuple[Order, Order], probes: Sequence[Operation]
+    ) -> tuple[int, int, str]:
+        """Make the probes after both sequences: how many tell something, how many agree, and which does not."""
         states = [self._state(order) for order in orders]
         asked, agreed, told = 0, 0, ""
         for operation in probes:
@@ -119,7 +126,7 @@ class _Prober:
                 said = self.environment.describe(operation)
                 pairs = zip((one, other), orders, strict=True)
                 told = f": {said} is " + ", and ".join(f"{a} after {list(o)}" for a, o in pairs)
-        return CrossCheck(f"{PROBES} {first},{second}{told}", asked, agreed)
+        return asked, agreed, told
 
     def _state(self, sequence: Order) -> object:
         if sequence not in self.states:

@@ -80,6 +80,13 @@ CHAPTERS: Chapters = {
             asks_verifier=True,
             quick=True,
         ),
+        "retry": Command(
+            function="vcrt:retry",
+            summary="which calls may be made again, if a result is lost",
+            view="vcrt.cli.schedule:print_retries",
+            asks_verifier=True,
+            quick=True,
+        ),
         "annotate": Command(
             function="vcrt:annotate",
             summary="what calls show of each tool and pair of tools",
@@ -203,10 +210,7 @@ def command_named(name: str) -> Command | Group:
 
 def contents() -> str:
     """Return the text of ``vcrt --help``, at most 80 columns wide."""
-    lines = [
-        "Certify by replay which steps commute, and which calls may run at once.",
-        "",
-    ]
+    lines = ["Certify by replay which steps commute, and which calls may run at once."]
     for chapter, some in chapters().items():
         for place, (name, command) in enumerate(some.items()):
             lines.append(f"{chapter if place == 0 else '':<15}{name:<14}{command.summary}")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vcrt.api.schedules import Scheduled
     from vcrt.calls.annotations import Annotations
     from vcrt.calls.log_lifting import LeftOut
+    from vcrt.calls.retries import Retries
 
 
 def print_schedules(
@@ -66,6 +67,28 @@ def print_schedules(
             found=found[0].problem,
             remedy="what stands above says why for each trace",
         )
+
+
+def print_retries(found: Sequence[Retries], *, json: bool = False) -> None:
+    """Print which calls may be made again; raises :class:`VcrtError` if nothing can be said, or calls are left out.
+
+    Args:
+        json: Print one document.
+    """
+    from vcrt.words.retry_words import retries_document, retries_lines
+
+    missing = tuple(dict.fromkeys(each for one in found for each in one.left_out))
+    if json:
+        print_document([retries_document(one) for one in found])
+        require_all(missing)
+        return
+    say(plain_console(), *left_out_lines(missing))
+    for one in found:
+        say(plain_console(), f"\n{one.name}", style="bold")
+        say(plain_console(), *retries_lines(one))
+    require_all(missing)
+    if all(one.problem is not None for one in found):
+        raise VcrtError("no call could be made again", found=found[0].problem)
 
 
 def _document(one: Scheduled) -> dict[str, Json]:
