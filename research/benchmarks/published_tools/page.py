@@ -41,8 +41,9 @@ _COLUMNS = """
   `idempotentHint: true`. "none": no tool of the server declares one of the two, true or false.
 - **contradicted**: declared hints that replay contradicts.
 - **must not run at once**: pairs of called tools (also a tool with itself) that did not commute in some replay, of the
-  pairs that were compared. A framework that runs all calls of a message at once lets them race. In brackets: those of
-  which both tools declare `readOnlyHint: true`, which a host such as codex runs at once.
+  pairs that were compared; not if the example is one call made twice, which nobody would see swapped. A framework
+  that runs all calls of a message at once lets them race. In brackets: those of which both tools declare
+  `readOnlyHint: true`, which a host such as codex runs at once.
 - **serialised, perhaps for nothing**: called tools without `readOnlyHint: true` that never changed the state. Such a
   host waits for each. Few calls were made: this says where to look, not that the hint may be set.
 
@@ -123,7 +124,13 @@ def _row(server: Mapping[str, Any]) -> str:
 
 
 def _against(server: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [pair for pair in server["pairs"] if pair["commuted"][0] < pair["commuted"][1]]
+    """Return pairs that did not commute, but for those whose example is a call made twice: nobody sees them swapped."""
+    return [pair for pair in server["pairs"] if pair["against"] and not _is_one_call_twice(pair)]
+
+
+def _is_one_call_twice(pair: Mapping[str, Any]) -> bool:
+    first, second = pair["against"]["calls"]
+    return bool(first.partition(" #")[0] == second.partition(" #")[0])
 
 
 def _contradictions(ran: list[Any]) -> Iterator[str]:
@@ -170,8 +177,7 @@ def _races(ran: list[Any]) -> Iterator[str]:
     yield "\n## Pairs that must not run at once\n\nOne pair of each server; all are in the results.\n\n"
     yield "| server | after | these two do not commute |\n| --- | --- | --- |\n"
     for server in ran:
-        against = [pair for pair in _against(server) if pair["against"]]
-        if against:
+        if against := _against(server):
             pair = min(against, key=lambda each: (len(each["against"]["context"]), each["a"]))
             calls = " and ".join(f"`{_cut(call)}`" for call in pair["against"]["calls"])
             number = len(pair["against"]["context"])
@@ -197,20 +203,21 @@ def _openhands(found: Mapping[str, Any] | None) -> Iterator[str]:
 _OPENHANDS = """
 ## Tools of OpenHands' SDK
 
-{versions}. A tool of the SDK declares what its call locks, by `declared_resources()`; a call that declares no key runs
-without a lock, and one that is not declared locks its own tool. Calls of a message run at once if the agent's
+{versions}. A tool of the SDK declares what its call locks, by
+`declared_resources()`; a call that declares no key runs without a lock, and one that is not declared locks its own
+tool. Calls of a message run at once if the agent's
 `tool_concurrency_limit` is more than 1; it is 1 by default. Each row is two such calls that lock nothing in common, so
 that nothing keeps their order, and that do not commute.
 
 """
 
 _OF_OPENHANDS = """
-This is no fault of a lock: a search beside an edit reads a whole file, before the edit or after it. What the message's
-order said is lost. Two calls that share a key are run one after the other, and neither is said to be first.
+Replay runs each call as a whole. So this is not about half-written files: what is lost is the order of the message. Two
+calls that share a key are run one after the other, and neither is said to be first.
 
-`readOnlyHint: true` is declared of {read}. Contradicted: {against}. Without ripgrep, as here, `glob` locks itself.
-A terminal was made anew for each call (by tmux), so its row speaks of files and not of a shell. `task` needs a language
-model and was not run.
+`readOnlyHint: true` is declared of {read}. Contradicted: {against}.
+Without ripgrep, as here, `glob` locks itself. A terminal was made anew for each call (by tmux), so its row speaks of
+files and not of a shell. `task` needs a language model and was not run.
 """
 
 

@@ -102,7 +102,9 @@ def openhands() -> dict[str, Any] | None:
     command += ["--verifier-timeout", "300"]  # to import the SDK takes long
     said = json.loads(output_of(command, env))
     locked = json.loads(
-        output_of([str(program.with_name("python")), str(file), str(log)], env).splitlines()[-1]
+        output_of([str(program.with_name("python")), str(file), str(log)], env)
+        .splitlines()[-1]
+        .replace("/tmp/state", "{state}")
     )
     found = {"versions": ", ".join(openhands_calls.PACKAGES), **told_of_locks(said, locked)}
     kept.write_text(json.dumps(found, indent=1))

@@ -339,6 +339,7 @@ ROWS = (
                 ("sqlite_execute", {"sql": "INSERT INTO item VALUES (2, 'rice')"}),
             ),
         ),
+        note="The server refused the INSERT.",
     ),
     Row(
         key="database_sqlite",
@@ -453,20 +454,15 @@ ROWS = (
         version="1.0.7",
         program="mcp-knowledge-graph",
         env={"MEMORY_FILE_PATH": "{state}/m.jsonl"},
+        initial={
+            "m.jsonl": '{"type":"entity","name":"Ann","entityType":"person","observations":[]}'
+        },
         masks=(_TIME,),
         traces=(
-            (
-                ("create_entities", {"entities": [_ANN]}),
-                ("update_entities", {"entities": [_ANN]}),
-                ("read_graph", {}),
-                ("search_nodes", {"query": "tea"}),
-            ),
-            (
-                ("create_entities", {"entities": [_ANN]}),
-                ("add_observations", _MORE),
-                ("open_nodes", {"names": ["Ann"]}),
-            ),
+            (("add_observations", _MORE), ("read_graph", {}), ("search_nodes", {"query": "Ann"})),
         ),
+        note="It answers what it refuses with an internal error of JSON-RPC, which vcrt takes for a broken server, so "
+        "only calls were made that it takes in any order.",
     ),
     Row(
         key="memory_bank",

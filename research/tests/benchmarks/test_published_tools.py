@@ -60,13 +60,24 @@ def test_a_row_counts_pairs_that_did_not_commute_and_hints_that_hold(page):
             "list": {"changed": [0, 1]},
         },
         "pairs": [
-            {"a": "look", "b": "look", "commuted": [2, 2]},
-            {"a": "look", "b": "order", "commuted": [1, 2]},
-            {"a": "list", "b": "order", "commuted": [0, 0]},
+            {"a": "look", "b": "look", "commuted": [2, 2], "against": None},
+            {
+                "a": "look",
+                "b": "order",
+                "commuted": [1, 2],
+                "against": {"calls": ["look()", "order()"]},
+            },
+            {
+                "a": "order",
+                "b": "order",
+                "commuted": [0, 1],
+                "against": {"calls": ["order()", "order() #2"]},
+            },
+            {"a": "list", "b": "order", "commuted": [0, 0], "against": None},
         ],
         "contradicted": [],
     }
     (row,) = page.table({"servers": [server, {"problem": "it does not start"}]})
     assert row == (
-        "| shop 1 | 3 of 3 | 1 readOnlyHint, 0 idempotentHint | 0 | 1 of 2 (0) | `list` |"
+        "| shop 1 | 3 of 3 | 1 readOnlyHint, 0 idempotentHint | 0 | 1 of 3 (0) | `list` |"
     )
