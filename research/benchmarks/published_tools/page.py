@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ def page(results: Mapping[str, Any]) -> str:
     parts += _races(ran)
     parts += _openhands(results.get("openhands"))
     parts += _left_out(ran)
-    parts += _not_run(failed)
+    parts += _not_run(failed, results.get("not_run", ()))
     return "".join(parts)
 
 
@@ -231,12 +231,12 @@ def _left_out(ran: list[Any]) -> Iterator[str]:
             yield f"| {server['package']} | {', '.join(left) or 'nothing'} | {note} |\n"
 
 
-def _not_run(failed: list[Any]) -> Iterator[str]:
-    if failed:
+def _not_run(failed: list[Any], tried: Sequence[Sequence[str]]) -> Iterator[str]:
+    said = [(each["package"], each["version"], each["problem"]) for each in failed]
+    if said or tried:
         yield "\n## Not run\n\n| server | why |\n| --- | --- |\n"
-        for server in failed:
-            why = " ".join(server["problem"].split()).replace("|", "\\|")
-            yield f"| {server['package']} {server['version']} | {_cut(why)} |\n"
+        for package, version, why in (*said, *tried):
+            yield f"| {package} {version} | {_cell(_cut(why))} |\n"
 
 
 def _cut(text: str) -> str:

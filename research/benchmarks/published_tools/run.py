@@ -30,7 +30,7 @@ import servers
 from page import PAGE, page
 from plain_client import PlainClient
 from published_servers import BUILD, Called, Row, masked_text
-from servers import ROWS
+from servers import NOT_RUN, ROWS
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results" / "published_tools.json"
@@ -339,6 +339,7 @@ def write_results() -> None:
         },
         "servers": [{name: of for name, of in each.items() if name != "row"} for each in found],
     }
+    document["not_run"] = [list(each) for each in NOT_RUN]
     if (of_openhands := openhands()) is not None:
         document["openhands"] = of_openhands
     RESULTS.write_text(json.dumps(document, indent=1, sort_keys=False) + "\n")

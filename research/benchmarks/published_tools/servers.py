@@ -551,4 +551,32 @@ ROWS = (
     ),
 )
 
+#: What was tried without a result: package, version, and what happened. None of it says anything of the tools.
+NOT_RUN = (
+    (
+        "@negokaz/excel-mcp-server",
+        "0.12.0",
+        "its program ended in the middle of a call; why was not found out",
+    ),
+    (
+        "iflow-mcp-danielmeint-todo-txt-mcp",
+        "1.0.2",
+        "vcrt refuses it: its answers depend on something that its files do not show",
+    ),
+    (
+        "database-mcp-sqlite",
+        "0.2.1",
+        "no verdict: two processes did not describe themselves alike; not looked into",
+    ),
+    ("mcp-memory-libsql", "0.0.17", "not finished in time: it is started anew for each state"),
+    (
+        "mcp-shrimp-task-manager",
+        "1.0.21",
+        "no list of tools within 40 seconds, without a client that answers it",
+    ),
+    ("mcp-text-editor", "1.2.2", "not installable with Python 3.12.1"),
+    ("notes-mcp", "0.1.4", "not installable with Python 3.12.1"),
+    ("bridgemcp-server-filesystem", "0.1.1", "it asks for a package that it does not install"),
+)
+
 globals().update({row.key: environment_of(row, __name__) for row in ROWS})
