@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from vcrt.environments.contract import Schema as Schema
     from vcrt.environments.contract import StepEnvironment as StepEnvironment
     from vcrt.environments.contract import Versions as Versions
+    from vcrt.environments.mcp_commands import mcp_server as mcp_server
     from vcrt.environments.registry import environment_names as environment_names
     from vcrt.environments.registry import load_environment as load_environment
     from vcrt.environments.tool_calls import CallEnvironment as CallEnvironment
@@ -81,6 +82,7 @@ _PLACE_OF, __getattr__, __dir__ = lazy(
         "vcrt.certificates.episodes": "CertifiedEpisode Exclusion",
         "vcrt.environments.contract": "Accepted BatchEnvironment Environment Episode Footprint Operation "
         "Provenance Rejected Schema StepEnvironment Versions",
+        "vcrt.environments.mcp_commands": "mcp_server",
         "vcrt.environments.registry": "environment_names load_environment",
         "vcrt.environments.tool_calls": "CallEnvironment CallRefused call_method",
         "vcrt.environments.written": "UnreadableCompletion WrittenEnvironment WrittenStep WrittenSteps WrittenTrace",

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 from vcrt import processes
 from vcrt.calls.call_logs import read_traces
 from vcrt.calls.data_flow import DataFlow
-from vcrt.calls.log_lifting import LEAST, Departure, LeftOut, LiftedWindow, RunTrace, run_trace
+from vcrt.calls.log_lifting import (
+    LEAST,
+    Departure,
+    LeftOut,
+    LiftedWindow,
+    RunTrace,
+    run_trace,
+    with_own_names,
+)
 from vcrt.calls.log_traces import Trace
 from vcrt.calls.schedules import Schedule, checked_schedule
 from vcrt.calls.settling import settle
@@ -129,7 +137,7 @@ class LiftedLog:
 def lift_log(
     logs: Sequence[str | Path],
     *,
-    environment: str | EnvironmentFactory,
+    environment: str | EnvironmentFactory | None = None,
     window: int | None = None,
     redact: bool = False,
     output: str | Path | None = None,
@@ -155,6 +163,12 @@ def lift_log(
     """
     if output is not None:
         require_new(Path(output), VcrtError)
+    if environment is None:
+        raise VcrtError(
+            "a log without the environment of its calls",
+            where=", ".join(map(str, logs)),
+            expected="--environment FILE.py:CLASS, the name of a registered environment, or --mcp",
+        )
     factory = sendable_factory(environment)
     with processes.kept_processes():
         runs, lifted, failed = read_and_run(factory, logs, window=window, redact=redact)
@@ -317,6 +331,7 @@ def _run(
     redact: bool,
     least: int,
 ) -> tuple[RunTrace, ...]:
+    traces = [(with_own_names(environment, trace), source) for trace, source in traces]
     calls = [call for trace, _ in traces for call in trace.calls]
     run = partial(run_trace, environment, window=window, redact=redact, others=calls, least=least)
     return tuple(run(trace, n, source=source) for n, (trace, source) in enumerate(traces))

@@ -88,7 +88,7 @@ def schedule(
             raise VcrtError(
                 "a log without the environment of its calls",
                 where=str(source),
-                expected="--environment FILE.py:CLASS, or the name of a registered environment",
+                expected="--environment FILE.py:CLASS, the name of a registered environment, or --mcp",
                 remedy=f"vcrt schedule {source} --environment FILE.py:CLASS",
             )
         from vcrt.api.datasets import show

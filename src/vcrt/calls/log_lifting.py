@@ -8,6 +8,7 @@ refusal is its output. Not covered: reading logs (see :mod:`vcrt.calls.call_logs
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -51,7 +52,7 @@ _MAX_TRIES = 200
 class Departure:
     """The first call of a trace whose output differs from the log's; ``place`` counts from 0.
 
-    ``where`` has the log's line. ``drawn``: a clock or chance seems to be the cause.
+    ``where`` has the log's line, ``advice`` says how to mend it. ``drawn``: a clock or chance seems to be the cause.
     """
 
     place: int
@@ -59,6 +60,7 @@ class Departure:
     logged: str
     replayed: str
     where: str
+    advice: str
     drawn: bool = False
 
     @property
@@ -69,7 +71,7 @@ class Departure:
                 "the output holds a time or a random identifier: fix the clock and the chance in reset, "
                 "or carry the log's values in `initial`"
             )
-        return "let reset begin where the trace did; `initial` in the log can say where"
+        return self.advice
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -275,6 +277,41 @@ def run_trace(
     )
 
 
+def with_own_names(environment: Environment, trace: Trace) -> Trace:
+    """Return the trace with the environment's names of tools, where a client of MCP wrote ``mcp__SERVER__TOOL``.
+
+    Raises :class:`MalformedInputError` for a trace that names the environment's tools in two ways, as if they were of
+    two servers, and for a name that fits two tools.
+    """
+    tools = {tool.name for tool in require_calls(environment).tools()}
+    found: dict[str, int] = {}
+    calls = list(trace.calls)
+    for place, call in enumerate(calls):
+        own, prefix = {call.name} & tools, ""
+        if not own and call.name.startswith("mcp__"):
+            own = {tool for tool in tools if call.name[5:].endswith(f"__{_as_clients_write(tool)}")}
+            prefix = call.name[: -len(min(own, key=len, default=""))]
+        if not own:
+            continue
+        found.setdefault(prefix, place)
+        if len(own) > 1 or len(found) > 1:
+            raise MalformedInputError(
+                "names that may be of two tools" if len(own) > 1 else "tools of two servers",
+                where=trace.place_of(place),
+                found=" and ".join(sorted(own))
+                if len(own) > 1
+                else " and ".join(trace.calls[each].name for each in found.values()),
+                expected="calls of one server's tools, all with its prefix or all without",
+                remedy="write the environment's own names into the log, and delete calls of other servers",
+            )
+        calls[place] = replace(call, name=own.pop())
+    return replace(trace, calls=tuple(calls))
+
+
+def _as_clients_write(tool: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", tool)
+
+
 def _other_calls(
     calls: Sequence[Call], reads: Collection[int], reading: Collection[str], others: Sequence[Call]
 ) -> list[Call]:
@@ -469,5 +506,6 @@ def _departure(
         logged=said if isinstance(said, str) else logged,
         replayed=output,
         where=trace.place_of(place),
+        advice=environment.begin_advice,
         drawn=again[: place + 1] != outputs or looks_drawn(logged, output),
     )

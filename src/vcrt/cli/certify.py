@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vcrt.cli.options import plain_console, print_document, say
+from vcrt.environments.mcp_commands import McpServer
 
 if TYPE_CHECKING:
     from vcrt.records.dataset import Dataset
@@ -28,17 +29,21 @@ def print_dataset(dataset: Dataset, *, json: bool = False) -> None:
         say_dataset(plain_console(), dataset)
 
 
-def say_dataset(console: Console, dataset: Dataset, environment: str = "") -> None:
+def say_dataset(console: Console, dataset: Dataset, environment: str | McpServer = "") -> None:
     """Print the contents of a new dataset, and what to do next, on a console.
 
-    If the dataset is of one environment, ``environment`` is ``FILE.py:CLASS`` or a registered name.
+    If the dataset is of one environment, ``environment`` is ``FILE.py:CLASS``, a registered name, or an MCP server.
     """
     from vcrt.records.sealing.statement import first_leaf
 
     print_counts(console, dataset.manifest)
     path = dataset.path
     say(console, f"dataset   {path}", f"root hash {dataset.manifest.root_hash}")
-    option = f" --environment {environment}" * (":" in environment)
+    option = (
+        f" {environment.options}"
+        if isinstance(environment, McpServer)
+        else f" --environment {environment}" * (":" in environment)
+    )
     say(
         console,
         f"next: vcrt verify {path}{option}",

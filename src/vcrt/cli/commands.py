@@ -35,6 +35,8 @@ SHARED = {
 #: Types whose values a shell can give.
 _PLAIN = (str, int, float, bool, Path, NoneType)
 REQUIRED = inspect.Parameter.empty
+#: What makes an environment of an MCP server; its first parameter is the option ``--mcp``.
+_SERVER = "vcrt:mcp_server"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,6 +155,11 @@ def in_the_shell(command: Command, arguments: Sequence[str] = ()) -> Callable[..
     view = None if command.view is None else loaded(command.view)
     taken, shown = _options(function), {} if view is None else _own_options(view)
     options = {**taken, **shown}
+    # What takes an environment takes the command of an MCP server in its place.
+    place = next((name for name in taken if command.names.get(name, name) == "environment"), None)
+    server = {} if place is None else {**_options(loaded(_SERVER)), "command": (str | None, None)}
+    server.pop("name", None)
+    options |= server
     if command.asks_verifier:
         options["verifier_timeout"] = (float | None, None)
 
@@ -161,6 +168,9 @@ def in_the_shell(command: Command, arguments: Sequence[str] = ()) -> Callable[..
 
         given = {name: named_path(value) for name, value in given.items()}
         _require_one_of(command, given, options)
+        own = {name: given.pop(name) for name in server}
+        if place is not None and own != {name: default for name, (_, default) in server.items()}:
+            given[place] = _with_server(given[place], own)
         set_verifier_timeout(given.pop("verifier_timeout", None))
         asked = {name: given[name] for name in taken}
         if view is None:
@@ -176,7 +186,20 @@ def in_the_shell(command: Command, arguments: Sequence[str] = ()) -> Callable[..
                 return
         _show(view, found, given)
 
-    return _for_the_parser(run, command, options, [function, *([view] if view else [])], arguments)
+    described = [function, *([view] if view else []), *([loaded(_SERVER)] if server else [])]
+    return _for_the_parser(run, command, options, described, arguments)
+
+
+def _with_server(environment: Any, options: Mapping[str, Any]) -> Any:
+    """Return the environments of a command with that of an MCP server, or this one alone."""
+    if options["command"] is None or isinstance(environment, str):
+        raise VcrtError(
+            "options that do not go together",
+            expected="--mcp COMMAND with its own options, or --environment",
+            remedy='--mcp "server {state}" --state PATH',
+        )
+    server = loaded(_SERVER)(**options)
+    return server if environment is None else (*environment, server)
 
 
 def _show(view: Function, found: Any, given: Mapping[str, Any]) -> None:
@@ -295,7 +318,8 @@ def _for_the_parser(
     for name, (kind, _) in options.items():
         said = " ".join(helps.get(name, "").split())
         # The fields of a dataclass are options by their own names.
-        own_name = "" if is_dataclass(kind) else command.names.get(name)
+        renamed = {"command": "mcp", **command.names}
+        own_name = "" if is_dataclass(kind) else renamed.get(name)
         about = tyro.conf.arg(name=own_name, help=said or None)
         marked = Annotated[kind, about]  # type: ignore[valid-type]
         types[name] = Annotated[marked, tyro.conf.Positional] if name in positional else marked

@@ -13,6 +13,7 @@ from vcrt.certificates.episodes import CertifiedEpisode, Exclusion
 from vcrt.cli.certify import say_dataset
 from vcrt.cli.options import plain_console, print_document, say
 from vcrt.cli.schedule import left_out_lines, require_all
+from vcrt.environments.mcp_commands import McpServer
 from vcrt.errors import VcrtError
 from vcrt.hashing import Json
 from vcrt.printable import counted
@@ -23,7 +24,7 @@ from vcrt.words.schedule_words import edge_reason, schedule_document
 def print_log(
     lifted: LiftedLog,
     *,
-    environment: str,
+    environment: str | McpServer,
     output: Path | None,
     window: int | None,
     json: bool = False,

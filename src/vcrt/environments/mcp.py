@@ -29,7 +29,15 @@ from vcrt.environments.folder_states import (
     with_texts,
     write_files,
 )
-from vcrt.environments.mcp_servers import MARKS, About, Description, Refusal, Server, require_client
+from vcrt.environments.mcp_servers import (
+    MARKS,
+    About,
+    Description,
+    Refusal,
+    Server,
+    free_port,
+    require_client,
+)
 from vcrt.environments.tool_calls import CallEnvironment, CallRefused, Tool
 from vcrt.errors import MalformedInputError, UnknownNameError, VerifierFailure
 from vcrt.hashing import Json, canonical_json, file_digest, json_digest, sha256_hex
@@ -37,6 +45,8 @@ from vcrt.printable import counted
 from vcrt.processes.confinement import Bounds
 from vcrt.processes.programs import empty_environment, protections_by
 
+#: What stands for the state's folder, or its one file, and for a server's port.
+STATE, PORT = "{state}", "{port}"
 #: The value of ``remembered`` that means every tool.
 EVERY_TOOL = "*"
 #: The most initial states that are kept as values.
@@ -81,7 +91,14 @@ class McpEnvironment(CallEnvironment[ServerState]):
     #: The program and its arguments.
     command: ClassVar[tuple[str, ...]]
     #: The name of the folder in commands, calls and outputs: the one in your log, such as ``/home/ann/project``.
-    root: ClassVar[str] = "{state}"
+    root: ClassVar[str] = STATE
+    #: The name of the one file in the folder for which ``root`` stands; "" for the folder itself.
+    file: ClassVar[str] = ""
+    #: Where a server over HTTP answers: then its command has ``{port}``, a port of this machine that is free.
+    url: ClassVar[str] = f"http://127.0.0.1:{PORT}/mcp"
+    #: Tools that take no argument, and resources (``memo://insights``), whose answers show what the server keeps in its
+    #: memory: they are part of the state.
+    shown_by: ClassVar[tuple[str, ...]] = ()
     #: The initial content of the folder if a log has none: texts by path (None: a folder), or a name of ``templates``.
     initial: ClassVar[Json] = None
     #: Folders and files that states may begin with, by name.
@@ -91,6 +108,9 @@ class McpEnvironment(CallEnvironment[ServerState]):
     #: Whether the server reads the folder at its start, or keeps it open. Then it is restarted whenever a state is
     #: restored. False promises that the server holds nothing of the folder between two calls.
     restart: ClassVar[bool] = True
+    #: Whether a server without ``restart`` is at least started for each order that begins anew. A schedule is then
+    #: tested on new servers, and what another order has left in a server's memory is found out.
+    starts_anew: ClassVar[bool] = False
     #: Tools whose calls leave something in the server's own memory. The calls of a state with such a call are made
     #: again to restore it. ``{EVERY_TOOL}`` means that the server keeps its state in memory.
     remembered: ClassVar[Collection[str]] = frozenset()
@@ -128,7 +148,7 @@ class McpEnvironment(CallEnvironment[ServerState]):
             if template.is_dir():
                 copytree(template, folder, symlinks=True, dirs_exist_ok=True)
             else:
-                (folder / template.name).write_bytes(template.read_bytes())
+                (folder / (self.file or template.name)).write_bytes(template.read_bytes())
         elif isinstance(initial, Mapping):
             write_files(folder, initial)
         elif initial is not None:
@@ -178,6 +198,9 @@ class McpEnvironment(CallEnvironment[ServerState]):
             self._beginnings[key] = self._taken(initial, ())
             if len(self._beginnings) > _BEGINNINGS:
                 self._beginnings.popitem(last=False)
+        if self.starts_anew:
+            self._leave()
+            self._host.end_server()
         return self.restore(self._beginnings[key])
 
     def call(self, state: ServerState, name: str, arguments: Mapping[str, Json]) -> Json:
@@ -207,8 +230,21 @@ class McpEnvironment(CallEnvironment[ServerState]):
         return self._made(self._entered(state), name, arguments)
 
     def canonical(self, state: ServerState) -> bytes:
-        """Return the canonical bytes of the folder."""
-        return self._kept(state).form
+        """Return the canonical bytes of the folder, and of what ``shown_by`` answers."""
+        form = self._kept(state).form
+        shown = [self._shown(state, each) for each in self.shown_by]
+        return form + canonical_json(shown) if shown else form
+
+    def _shown(self, state: ServerState, name: str) -> Json:
+        try:
+            return self.resource(state, name) if "://" in name else self.look(state, name, {})
+        except (CallRefused, Refusal) as error:
+            raise MalformedInputError(
+                "a server that does not show what it keeps",
+                where=f"environment {self.name!r}, {name!r} of `shown_by`",
+                found=str(error),
+                expected="a tool that takes no argument, or a resource",
+            ) from error
 
     def snapshot(self, state: ServerState) -> object:
         """Return the state as a value."""
@@ -376,19 +412,22 @@ class McpEnvironment(CallEnvironment[ServerState]):
 
     def _names(self) -> dict[str, str]:
         place = self._host.place()
-        return {str(place.state): self.root, str(place.path): "{place}"}
+        return {str(place.state / self.file): self.root, str(place.path): "{place}"}
 
     def _named(self, value: Json) -> Any:
         return with_texts(value, self._names())
 
     def _placed(self, value: Json) -> Any:
-        return with_texts(value, {self.root: str(self._host.place().state)})
+        state = str(self._host.place().state / self.file)
+        return with_texts(value, {self.root: state, STATE: state})
 
     def _description(self, place: Workplace) -> Description:
         variables = empty_environment() | {"LANG": "C.UTF-8", "TZ": "UTC"}
         variables |= {name: os.environ[name] for name in ("PATH", *MARKS) if name in os.environ}
         variables |= {"HOME": str(place.path / "home"), "TMPDIR": str(place.path / "tmp")}
         variables |= self._placed(dict(self.env))
+        port = free_port() if any(PORT in part for part in self.command) else 0
+        placed = self._placed(list(self.command))
         bounds = Bounds(
             address_space=None,
             cpu_seconds=None,
@@ -398,15 +437,17 @@ class McpEnvironment(CallEnvironment[ServerState]):
             open_files=_OPEN_FILES,
             writable=(*(str(place.path / name) for name in ("state", "home", "tmp")), "/dev/null"),
             variables=tuple(sorted({*variables, *MARKS})),
+            port=port,
         )
         return Description(
             name=self.name,
-            command=tuple(self._placed(list(self.command))),
+            command=tuple(part.replace(PORT, str(port)) for part in placed),
             shown=" ".join(self.command),
             variables=variables,
             bounds=bounds,
             start_timeout_s=self.start_timeout_s,
             timeout_s=self.timeout_s,
+            url=self.url.replace(PORT, str(port)) if port else None,
         )
 
 

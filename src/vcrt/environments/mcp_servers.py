@@ -1,4 +1,4 @@
-"""Run one MCP server as a confined process, and talk to it over standard input and output with the official client.
+"""Run one MCP server as a confined process, and talk to it with the official client, over stdio or HTTP.
 
 The client runs in a thread with an event loop of its own. Whatever a server does instead of answering (it does not
 start, dies, hangs, prints a line that is no message) becomes a named error; :meth:`Server.close` ends all its
@@ -11,7 +11,9 @@ import asyncio
 import logging
 import os
 import shutil
+import socket
 import threading
+import time
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -19,12 +21,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from vcrt.errors import UnavailableError, VcrtError, VerifierFailure
 from vcrt.hashing import Json, json_digest
 from vcrt.processes.confinement import Bounds
-from vcrt.processes.programs import confined
+from vcrt.processes.programs import confined, start_program
 from vcrt.processes.watching import SERVER_MARK, WORKERS_MARK, end_marked
 
 #: Environment variables that mark all processes of a server, so that they are found and ended.
@@ -32,6 +34,8 @@ MARKS = (SERVER_MARK, WORKERS_MARK)
 #: Seconds that its thread has to end, and seconds that an answer may take beyond its time limit.
 _LEAVE_S, _GRACE_S = 5.0, 5.0
 _LAST_WORDS = 2000
+#: Seconds between two looks whether a server listens.
+_LOOK_S = 0.05
 _INSTALL = "pip install 'vcrt[mcp]'"
 
 
@@ -46,6 +50,8 @@ class Description:
     bounds: Bounds
     start_timeout_s: float
     timeout_s: float
+    #: The address of a server over HTTP, which listens on ``bounds.port``; None over standard input and output.
+    url: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +90,9 @@ class Server:
         self._noise: asyncio.Future[str] = self._loop.create_future()
         self._session = asyncio.run_coroutine_threadsafe(self._serve(), self._loop)
         try:
-            self.about = self._ready.result(description.start_timeout_s)
+            self.about = self._ready.result(
+                description.start_timeout_s + (_GRACE_S if description.url else 0)
+            )
         except TimeoutError:
             raise self._not_started(f"no answer after {description.start_timeout_s:g} s") from None
         except Exception as error:
@@ -129,7 +137,11 @@ class Server:
 
         try:
             with self._log.open("wb") as log:
-                transport = stdio_client(self._parameters, errlog=log)
+                transport = (
+                    stdio_client(self._parameters, errlog=log)
+                    if self._of.url is None
+                    else await self._listening(self._of.url, log)
+                )
                 async with Client(transport, cache=None, message_handler=self._hear) as client:
                     self._client = client
                     self._ready.set_result(await self._described(client))
@@ -139,6 +151,25 @@ class Server:
                 self._ready.set_exception(error if isinstance(error, Exception) else OSError(error))
             elif not isinstance(error, Exception):
                 raise
+
+    async def _listening(self, url: str, log: IO[bytes]) -> Any:
+        """Start a server over HTTP, wait until a process of it listens, and return the way to it."""
+        from mcp.client.streamable_http import create_mcp_http_client, streamable_http_client
+
+        of, port = self._parameters, self._of.bounds.port
+        process = start_program([of.command, *of.args], log, folder=of.cwd, variables=of.env)
+        late = time.monotonic() + self._of.start_timeout_s
+        while not _listens(process.pid, port, url):
+            if process.poll() is not None:
+                raise OSError(f"it ended with exit status {process.returncode}")
+            if time.monotonic() > late:
+                raise OSError(
+                    f"nothing of it listens at {url} after {self._of.start_timeout_s:g} s"
+                )
+            await asyncio.sleep(_LOOK_S)
+        # Proxies of the environment lead away from this machine.
+        client = type(create_mcp_http_client())(trust_env=False, timeout=None)
+        return streamable_http_client(url, http_client=client)
 
     async def _described(self, client: Any) -> About:
         tools: dict[str, Mapping[str, Json]] = {}
@@ -195,7 +226,9 @@ class Server:
         return UnavailableError(
             "an MCP server does not start",
             **self._ended("starting it", found),
-            expected="an answer to `initialize` and `tools/list`",
+            expected="an answer to `initialize` and `tools/list`"
+            if self._of.url is None
+            else f"a server that listens on port {{port}} of its command, and answers at {self._of.url}",
             remedy="run the command by itself and mend what it says; in the sandbox there is no network and it writes "
             "into {state}, $HOME and $TMPDIR alone, so install it beforehand and name the program itself (not npx or "
             "uvx)",
@@ -218,6 +251,28 @@ class Server:
         said = f"its last words: {words}" if words else "it wrote nothing to its standard error"
         where = f"environment {self._of.name!r}, {self._of.shown}, {doing}"
         return {"where": where, "found": f"{found}; {said}"}
+
+
+def free_port() -> int:
+    """Return a port of this machine on which nothing listens now."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def _listens(process: int, port: int, url: str) -> bool:
+    """Tell whether a process, or one that it has started, listens where the address is: not somebody else's server."""
+    import psutil
+
+    hosts = {"0.0.0.0", "::", "127.0.0.1"} | ({"::1"} if "127.0.0.1" not in url else set())
+    with suppress(psutil.NoSuchProcess):
+        one = psutil.Process(process)
+        for each in (one, *one.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+                for found in each.net_connections("tcp"):
+                    if found.status == psutil.CONN_LISTEN and found.laddr.port == port:
+                        return found.laddr.ip in hosts
+    return False
 
 
 def require_client() -> str:

@@ -145,7 +145,7 @@ def _mended(error: BaseException, file: str) -> str:
 def classes_in(file: Path) -> tuple[str, ...]:
     """The names of the environments' classes in a Python file, which is not run; none if it cannot be read as Python.
 
-    Those that ``vcrt.tools_environment`` makes are among them.
+    Those that ``vcrt.tools_environment`` and ``vcrt.mcp_server`` make are among them.
     """
     try:
         tree = ast.parse(file.read_bytes())
@@ -156,7 +156,7 @@ def classes_in(file: Path) -> tuple[str, ...]:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             made_by = ast.unparse(node.value.func).rpartition(".")[2]
             names = [each.id for each in node.targets if isinstance(each, ast.Name)]
-            found += names if made_by == "tools_environment" else []
+            found += names if made_by in ("tools_environment", "mcp_server") else []
     return tuple(found)
 
 
@@ -316,9 +316,11 @@ def sendable_factory(
     return environment
 
 
-def given_environments(names: Iterable[str]) -> dict[str, Callable[[], Environment]]:
+def given_environments(
+    names: Iterable[str | Callable[[], Environment]],
+) -> dict[str, Callable[[], Environment]]:
     """Return factories of environments given as ``FILE.py:CLASS``, by their own names; raise what these raise."""
-    factories = [named_factory(name) for name in names]
+    factories = [sendable_factory(name) for name in names]
     return {factory().name: factory for factory in factories}
 
 

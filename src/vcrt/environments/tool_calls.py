@@ -175,6 +175,10 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
     )
     #: How to bring what a call changes beside the state into it.
     keep_advice: ClassVar[str] = "make it in reset and keep it there"
+    #: How to mend outputs that differ from a log's from the first on.
+    begin_advice: ClassVar[str] = (
+        "let reset begin where the trace did; `initial` in the log can say where"
+    )
     #: Exceptions besides :class:`CallRefused` by which ``call`` reports a tool's refusal.
     refusals: ClassVar[tuple[type[Exception], ...]] = ()
 

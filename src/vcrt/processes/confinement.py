@@ -31,6 +31,7 @@ _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE = 1 << 0, 1 << 1, 1 << 2
 #: The rights to files of version 1, and those that versions 2, 3 and 5 have added.
 _RIGHTS, _MORE_RIGHTS = (1 << 13) - 1, ((2, 1 << 13), (3, 1 << 14), (5, 1 << 15))
 _NETWORK, _NETWORK_VERSION = 0b11, 4
+_NET_PORT, _BIND = 2, 0b01
 _SCOPES, _SCOPES_VERSION = 0b11, 6
 _TRUNCATE_VERSION = 3
 _CAPABILITY_VERSION = 0x20080522
@@ -51,9 +52,9 @@ class Bounds:
 
     None is no limit. ``readable`` are files and folders that it may read besides the system's libraries, and
     ``programs`` those that it may start in its own place; without ``readable``, its needs are unknown and its files are
-    not restricted. A process with ``writable`` folders is a server: it may start other programs, and keeps the named
-    ``variables`` of its environment. ``folder`` is its working directory; without it, a process works in a folder that
-    is deleted.
+    not restricted. A process with ``writable`` folders is a server: it may start other programs, keeps the named
+    ``variables`` of its environment, and may listen on the ``port``, if there is one. ``folder`` is its working
+    directory; without it, a process works in a folder that is deleted.
     """
 
     address_space: int | None
@@ -65,6 +66,7 @@ class Bounds:
     writable: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     folder: str = ""
+    port: int = 0
 
     def text(self) -> str:
         """Return the bounds as one argument of a command, which :func:`bounds_from` reads."""
@@ -192,13 +194,13 @@ def main() -> None:
             os.umask(0o022)
             if mark := os.environ.get(SERVER_MARK):
                 mark_process(SERVER_MARK, mark)
-            refuse_calls(report, "server")
+            refuse_calls(report, _phase_of(bounds))
             kept = {name: os.environ[name] for name in bounds.variables if name in os.environ}
             os.execve(command[0], command, kept)
         refuse_calls(report, "command" if bounds.readable else "script")
         os.execv(command[0], command)
     if bounds.writable:
-        refuse_calls(report, "server")
+        refuse_calls(report, _phase_of(bounds))
     elif not bounds.readable:
         refuse_calls(report, "script")
     elif set(bounds.programs) <= {os.path.realpath(sys.executable)}:
@@ -208,6 +210,10 @@ def main() -> None:
         report.absent["threads"] = "not limited: the program starts its own"
         refuse_calls(report, "command")
     print(json.dumps(asdict(report)))
+
+
+def _phase_of(bounds: Bounds) -> system_calls.Phase:
+    return "listener" if bounds.port else "server"
 
 
 def _note(report: Report, name: str, problem: str | None, means: str) -> None:
@@ -288,6 +294,9 @@ def _restrict_files(version: int, bounds: Bounds) -> str | None:
         reading = (*_SYSTEM_LIBRARIES, *_SYSTEM_FILES, *_loaded_from(), *bounds.readable)
         for path in reading:
             _allow(library, ruleset, path, _READ_FILE | _READ_DIR)
+        if network and bounds.port:
+            rule = struct.pack("=QQ", _BIND, bounds.port)
+            library.syscall(_ADD_RULE, ruleset, _NET_PORT, rule, 0)
         for path in bounds.programs:
             _allow(library, ruleset, path, _READ_FILE | _READ_DIR | _EXECUTE)
         for path in bounds.writable:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import IO, Any
 
 from vcrt.processes.confinement import Bounds, Report, started_by
 
@@ -117,6 +117,15 @@ def run_program(
         finally:
             _kill(process)
     return subprocess.CompletedProcess(command, process.returncode, output, noise)
+
+
+def start_program(
+    command: Sequence[str], log: IO[bytes], *, folder: Path, variables: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start a program without input that prints into ``log``; whoever calls ends it."""
+    return subprocess.Popen(
+        command, cwd=folder, env=variables, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+    )
 
 
 def answer_of(command: Sequence[str], *, seconds: float) -> str:

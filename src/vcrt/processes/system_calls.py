@@ -14,12 +14,14 @@ from typing import Literal, TypeAlias
 #: The numbers of a call on x86-64 and on aarch64; None where there is no such call.
 Numbers: TypeAlias = tuple[int | None, int | None]
 #: What the filter applies to: a script that may start programs, a program, this program itself, the same with
-#: connections that it has made, or a server that starts programs and talks to them through socket pairs.
-Phase: TypeAlias = Literal["script", "command", "worker", "client", "server"]
+#: connections that it has made, or a server that starts programs and talks to them through socket pairs; a listener is
+#: a server that may listen, but not connect.
+Phase: TypeAlias = Literal["script", "command", "worker", "client", "server", "listener"]
 #: What the filter refuses to each of them.
 REFUSED: dict[Phase, tuple[str, ...]] = {
     "script": ("network",),
     "server": ("network",),
+    "listener": ("outgoing connections",),
     "command": ("network", "other processes", "writing"),
     "worker": ("network", "other processes", "writing", "other programs"),
     "client": ("further connections", "other processes", "writing", "other programs"),
@@ -47,10 +49,13 @@ _ALWAYS = _table(
     memfd_create 319 279 | process_madvise 440 440 | process_mrelease 448 448
     """
 )
-#: Exceptions: a server owns both ends of its socket pairs and has no other socket; a client sends through the
-#: connections that it has made.
+_SERVING = "socketpair 53 199 | sendto 44 206 | sendmsg 46 211 | sendmmsg 307 269"
+_LISTENING = "socket 41 198 | bind 49 200 | listen 50 201 | accept 43 202 | accept4 288 242"
+#: Exceptions: a server owns both ends of its socket pairs and has no other socket, a listener others of TCP; a client
+#: sends through the connections that it has made.
 _LEFT: dict[Phase, tuple[Numbers, ...]] = {
-    "server": _table("socketpair 53 199 | sendto 44 206 | sendmsg 46 211 | sendmmsg 307 269"),
+    "server": _table(_SERVING),
+    "listener": _table(f"{_SERVING} | {_LISTENING}"),
     "client": _table("sendto 44 206"),
 }
 #: Refused as unknown, so that the C library uses the older call, whose arguments the filter can see.
@@ -86,11 +91,16 @@ _OPEN: Numbers = (2, None)
 _OPENAT: Numbers = (257, 56)
 _PRLIMIT: Numbers = (302, 261)
 _SENDTO: Numbers = (44, 206)
+_SENDMSG: Numbers = (46, 211)
+_SENDMMSG: Numbers = (307, 269)
+_SOCKET: Numbers = (41, 198)
 _FCNTL: Numbers = (72, 25)
 _IOCTL: Numbers = (16, 29)
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 _CLONE_THREAD = 0x10000
+#: AF_INET and AF_INET6; SOCK_STREAM, with SOCK_NONBLOCK, SOCK_CLOEXEC or both; MSG_FASTOPEN, which connects.
+_INTERNET, _STREAMS, _CONNECTING = (2, 10), (1, 0x801, 0x80001, 0x80801), 0x20000000
 #: O_WRONLY, O_RDWR, O_CREAT and O_TRUNC.
 _WRITING = 0x1 | 0x2 | 0x40 | 0x200
 #: F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE and F_NOTIFY: they make the kernel send signals, or stop other writers.
@@ -154,6 +164,12 @@ def program(machine: str, phase: Phase, process: int) -> bytes:
             refuse(numbers, _NOT_PERMITTED)
     for numbers in _LIMITS:
         only_its_own(numbers)
+    if phase == "listener":
+        examine(_SOCKET, 0, _INTERNET, jump=_JUMP_EQUAL, refused=False)
+        examine(_SOCKET, 8, _STREAMS, jump=_JUMP_EQUAL, refused=False)
+        refuse_if(_SENDTO, 24, _CONNECTING, are_set=True)
+        refuse_if(_SENDMSG, 16, _CONNECTING, are_set=True)
+        refuse_if(_SENDMMSG, 24, _CONNECTING, are_set=True)
     if phase in ("command", "worker", "client"):
         for numbers in _ALONE:
             refuse(numbers, _NOT_PERMITTED)

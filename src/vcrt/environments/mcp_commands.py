@@ -1,0 +1,162 @@
+"""Make the environment of an MCP server from the command that starts it; nobody writes a class.
+
+Its folder or file is put back in place; orders are tested on new servers, which finds out one that keeps more. Not
+covered: what else a class can say (see :mod:`vcrt.environments.mcp`).
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vcrt.errors import MalformedInputError
+
+if TYPE_CHECKING:
+    from vcrt.environments.mcp import McpEnvironment
+
+_SCRIPTS = (".py", ".js", ".mjs", ".cjs", ".ts")
+_STATE, _PORT = "{state}", "{port}"
+_BEGIN = "let --state be a copy of what the server had when the log began, and --root the path that the log has for it"
+_UNSEEN = (
+    "the server's answers depend on something outside of its folder or file: if it keeps it in its memory, --restart, "
+    "and --shown-by TOOL for a tool without arguments that shows it; what a clock or chance decides takes a class with "
+    "`answer` (docs/tool-calls.md)"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class McpServer:
+    """A factory of the environment of a server; :func:`mcp_server` checks what is given."""
+
+    command: tuple[str, ...]
+    state: str | None
+    root: str
+    shown_by: tuple[str, ...]
+    restart: bool
+    url: str
+    name: str
+
+    @property
+    def options(self) -> str:
+        """The options of a shell that give the same."""
+        words = [f"--mcp {shlex.quote(shlex.join(self.command))}"]
+        words += [] if self.state is None else [f"--state {shlex.quote(self.state)}"]
+        words += [f"--root {shlex.quote(self.root)}"] + ["--restart"] * self.restart
+        words += [f"--shown-by {shlex.join(self.shown_by)}"] * bool(self.shown_by)
+        words += [f"--url {shlex.quote(self.url)}"] * any(_PORT in one for one in self.command)
+        return " ".join(words)
+
+    def __call__(self) -> McpEnvironment:
+        """Make it; the server starts when it is first needed."""
+        from vcrt.environments.mcp import EVERY_TOOL, McpEnvironment
+
+        start = {} if self.state is None else {"start": Path(self.state)}
+        kind = type(
+            self.name,
+            (McpEnvironment,),
+            {
+                "__module__": __name__,
+                "name": self.name,
+                "command": self.command,
+                "root": self.root,
+                "file": Path(self.root).name if start and start["start"].is_file() else "",
+                "templates": start,
+                "initial": "start" if start else None,
+                "restart": self.restart,
+                "starts_anew": not self.restart,
+                "remembered": frozenset({EVERY_TOOL} if self.restart else ()),
+                "shown_by": self.shown_by,
+                "url": self.url,
+                "begin_advice": _BEGIN,
+                "unseen": _UNSEEN,
+            },
+        )
+        made: McpEnvironment = kind()
+        return made
+
+
+def mcp_server(
+    command: str,
+    *,
+    state: str | Path | None = None,
+    root: str | None = None,
+    shown_by: Sequence[str] = (),
+    restart: bool = False,
+    url: str = f"http://127.0.0.1:{_PORT}/mcp",
+    name: str = "mcp",
+) -> McpServer:
+    """Take the tools of an MCP server as an environment, by the command that starts it, over stdio or HTTP.
+
+    >>> import vcrt
+    >>> server = vcrt.mcp_server("mcp-server-filesystem {state}")
+
+    In a shell, these are options of each command that takes an environment: vcrt schedule LOG --mcp "server {state}".
+
+    Args:
+        command: The command that starts an MCP server, in place of an environment. {state} stands for a fresh copy of
+            its folder or file, its working directory; {port}, of a server over HTTP, for a free port.
+        state: The folder or file that an MCP server begins with: it is copied, and never written to.
+        root: The path that the log has for this folder or file; by default, where it lies now.
+        restart: Start an MCP server anew for each state, and make the calls that led there again: slow, for a server
+            that keeps something in its memory.
+        shown_by: Tools without arguments, or resources, that show what an MCP server keeps in its memory; it is
+            restarted too.
+        url: Where an MCP server over HTTP answers.
+        name: The environment's name.
+
+    Raises:
+        MalformedInputError: The command is none, or nothing of the server's state could be seen.
+    """
+    where = f"--mcp {command!r}"
+    if "://" in command.partition(" ")[0]:
+        raise MalformedInputError(
+            "the address of an MCP server, which cannot be put back into an earlier state",
+            where=where,
+            expected="the command that starts it",
+            remedy=f'--mcp "COMMAND --port {_PORT}" --state PATH --url http://127.0.0.1:{_PORT}/mcp',
+        )
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError as error:
+        raise MalformedInputError("no command", where=where, found=str(error)) from error
+    if not words:
+        raise MalformedInputError("no command", where=where, expected='such as "server {state}"')
+    if state is None and not (shown_by or any(_STATE in word for word in words)):
+        raise MalformedInputError(
+            "an MCP server of whose state nothing can be seen",
+            where=where,
+            expected="the folder or file that it changes (an empty one if it changes nothing), or what shows "
+            "its memory",
+            remedy=f'--mcp "... {_STATE}" --state PATH; or --shown-by TOOL, which takes no argument and says what is '
+            "there",
+        )
+    place = None if state is None else Path(state).absolute()
+    if place is not None and not place.exists():
+        raise MalformedInputError(
+            "the start of an MCP server is not there",
+            where=f"--state {state}",
+            expected="a folder or a file",
+        )
+    root = root or (_STATE if place is None else str(place))
+    if Path(root).name == "":
+        raise MalformedInputError(
+            "a root that is in every path", where=f"--root {root}", expected="a folder or a file"
+        )
+    return McpServer(
+        # The server's own working directory is the copy.
+        command=tuple(
+            str(Path(word).absolute())
+            if Path(word).is_file() and (not place_in or word.endswith(_SCRIPTS))
+            else word
+            for place_in, word in enumerate(words)
+        ),
+        state=None if place is None else str(place),
+        root=root.rstrip("/"),
+        shown_by=tuple(shown_by),
+        restart=restart or bool(shown_by),
+        url=url,
+        name=name,
+    )

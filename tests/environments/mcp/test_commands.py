@@ -1,0 +1,194 @@
+"""A server by the command that starts it, over stdio and HTTP: no class is written."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mcp", reason="the official client is not installed: make test-integrations")
+
+import vcrt
+from command_line import refused, run
+from explorer_support import without_processes
+from mcp_support import SERVER
+from vcrt.environments.tool_calls import CallRefused
+from vcrt.errors import MalformedInputError, UnavailableError
+
+#: The small server of the tests, which may be told to misbehave.
+SMALL = f"{sys.executable} {SERVER} {{state}}"
+#: A server of the package mcp, over HTTP.
+OVER_HTTP = f"{sys.executable} {Path(SERVER).with_name('mcp_http_server.py')} {{state}} {{port}}"
+
+
+@pytest.fixture
+def start(tmp_path):
+    """The folder that a server begins with."""
+    folder = tmp_path / "start"
+    folder.mkdir()
+    (folder / "a").write_text("one")
+    return folder
+
+
+def log_of(tmp_path, *calls):
+    """Write a log as a client of MCP does, with its own prefix, one message for each tuple of calls."""
+    lines, number = [], 0
+    for message in calls:
+        made, answers = [], []
+        for name, arguments, output in message:
+            number += 1
+            made.append({"type": "tool_use", "id": f"t{number}", "name": name, "input": arguments})
+            answers.append({"type": "tool_result", "tool_use_id": f"t{number}", "content": output})
+        lines += [{"role": "assistant", "content": made}, {"role": "user", "content": answers}]
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def write(path, text, prefix="mcp__small__"):
+    return (f"{prefix}write", {"path": path, "text": text}, f"wrote /home/ann/notes/{path}")
+
+
+def read(path, output, prefix="mcp__small__"):
+    return (f"{prefix}read", {"path": path}, output)
+
+
+def test_a_log_of_a_client_is_scheduled_by_the_command_alone(tmp_path, start, capsys):
+    log = log_of(
+        tmp_path, [read("a", "one")], [write("b", "x"), write("c", "y")], [write("a", "z")]
+    )
+    options = ["--mcp", SMALL, "--state", str(start), "--root", "/home/ann/notes"]
+    code, out, _ = run(capsys, "schedule", str(log), "--json", *options)
+    assert code == 0
+    (found,) = json.loads(out)
+    assert found["waves"] == [[0, 1, 2], [3]]
+    assert found["ids"] == ["t1", "t2", "t3", "t4"]
+    assert (start / "a").read_text() == "one"
+    assert sorted(each.name for each in start.iterdir()) == ["a"]
+
+
+def test_a_file_is_a_state_and_has_the_name_that_the_log_gives_it(tmp_path):
+    (tmp_path / "start.txt").write_text("one")
+    environment = vcrt.mcp_server(
+        f"{sys.executable} {SERVER} .", state=tmp_path / "start.txt", root="/srv/notes.txt"
+    )()
+    state = environment.reset(None)
+    assert (
+        environment.call(state, "read", {"path": "/srv/notes.txt"})["content"][0]["text"] == "one"
+    )
+    with pytest.raises(CallRefused, match="No such file"):
+        environment.call(state, "read", {"path": "start.txt"})
+    environment.close()
+
+
+def test_over_http_a_server_is_put_back_into_a_state(start):
+    environment = vcrt.mcp_server(OVER_HTTP, state=start)()
+    state = environment.reset(None)
+    kept = environment.snapshot(state)
+    written = environment.call(state, "write", {"name": "a", "text": "two"})
+    assert written["structuredContent"] == {"result": f"wrote {start}/a"}
+    changed = environment.canonical(state)
+    again = environment.restore(kept)
+    assert environment.canonical(again) != changed
+    assert environment.call(again, "read", {"name": "a"})["structuredContent"]["result"] == "one"
+    assert environment.call(state, "read", {"name": "a"})["structuredContent"]["result"] == "two"
+    with pytest.raises(CallRefused):
+        environment.call(state, "read", {"name": "none"})
+    if "outgoing connections" in environment.guards().in_force:
+        with pytest.raises(CallRefused, match="fetch"):
+            environment.call(state, "fetch", {})
+    environment.close()
+    assert (start / "a").read_text() == "one"
+
+
+def test_a_server_that_listens_elsewhere_is_named(start):
+    listening = "import socket, time; s = socket.socket(); time.sleep(60)"
+    environment = vcrt.mcp_server(f'{sys.executable} -c "{listening}" {{port}}', state=start)()
+    type(environment).start_timeout_s = 1.0
+    with pytest.raises(UnavailableError, match="nothing of it listens"):
+        environment.versions()
+    environment.close()
+
+
+def test_what_a_server_keeps_in_its_memory_is_found_out(tmp_path, start):
+    """It gives the first text that it ever read: what stands beside the folder differs from order to order."""
+    log = log_of(
+        tmp_path,
+        [("write", {"path": "a", "text": "z"}, "wrote /home/ann/notes/a")],
+        [("read_cached", {"path": "a"}, "z")],
+        [("write", {"path": "b", "text": "z"}, "wrote /home/ann/notes/b")],
+    )
+    server = vcrt.mcp_server(SMALL, state=start, root="/home/ann/notes")
+    with without_processes(), pytest.raises(MalformedInputError, match="single steps") as raised:
+        vcrt.schedule(log, environment=server, jobs=1)
+    assert "--restart" in str(raised.value)
+
+
+def test_what_is_kept_in_memory_is_part_of_the_state_if_a_tool_shows_it(start):
+    environment = vcrt.mcp_server(SMALL, state=start, shown_by=["notes"])()
+    state = environment.reset(None)
+    before, kept = environment.canonical(state), environment.snapshot(state)
+    environment.call(state, "note", {"text": "x"})
+    after = environment.canonical(state)
+    assert after != before
+    assert environment.canonical(environment.restore(kept)) == before
+    assert environment.canonical(state) == after
+    environment.close()
+
+
+def test_what_shows_nothing_is_named(start):
+    environment = vcrt.mcp_server(SMALL, state=start, shown_by=["nots"])()
+    with pytest.raises(MalformedInputError, match="nots"):
+        environment.canonical(environment.reset(None))
+    environment.close()
+
+
+@pytest.mark.parametrize(
+    ("others", "words"),
+    [
+        ([read("a", "one", "mcp__other__")], "tools of two servers"),
+        ([read("a", "one", "")], "tools of two servers"),
+        ([("mcp__small__raed", {"path": "a"}, "one")], "unknown tool"),
+        ([("Read", {"path": "a"}, "one")], "unknown tool"),
+    ],
+)
+def test_calls_of_other_servers_are_named(tmp_path, start, capsys, others, words):
+    log = log_of(tmp_path, [write("b", "x")], [write("c", "x")], others)
+    options = ("--mcp", SMALL, "--state", str(start), "--root", "/home/ann/notes")
+    assert words in refused(capsys, "schedule", str(log), *options)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--mcp", "http://127.0.0.1:8000/mcp"], "--port {port}"),
+        (["--mcp", "server"], "--state PATH"),
+        (["--mcp", "server '{state}"], "No closing quotation"),
+        (["--mcp", " "], "no command"),
+        (["--mcp", "server {state}", "--state", "nowhere"], "--state nowhere"),
+        (["--mcp", "server {state}", "--root", "/"], "a root that is in every path"),
+        (["--mcp", "server {state}", "--environment", "shop.py:Shop"], "do not go together"),
+        (["--state", "nowhere"], "--mcp"),
+        ([], "--mcp"),
+    ],
+)
+def test_what_no_server_can_be_made_of_is_named(tmp_path, capsys, options, words):
+    log = log_of(tmp_path, [read("a", "one")], [write("a", "x")])
+    for command in (["schedule"], ["lift", "log"]):
+        assert words in refused(capsys, *command, str(log), *options)
+
+
+def test_what_was_certified_is_verified_by_the_same_command(tmp_path, start, capsys):
+    log = log_of(tmp_path, [write("b", "x"), write("c", "y")])
+    options = ("--mcp", SMALL, "--state", str(start), "--root", "/home/ann/notes")
+    data = str(tmp_path / "data")
+    code, out, _ = run(capsys, "lift", "log", str(log), "--output", data, "--jobs", "1", *options)
+    assert code == 0
+    next_line = next(line for line in out.splitlines() if line.startswith("next: "))
+    assert f"{data} --mcp '{SMALL}' --state {start} --root /home/ann/notes" in next_line.replace(
+        "'\"'\"'", ""
+    ).replace("'{state}'", "{state}")
+    code, _, err = run(capsys, "verify", data, "--jobs", "1", *options)
+    assert code == 0, err
