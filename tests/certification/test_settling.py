@@ -10,7 +10,7 @@ from vcrt.calls.schedules import _is_supported, checked_schedule, schedule_of
 from vcrt.calls.settling import settle
 from vcrt.certificates.certificates import UncertifiedError
 from vcrt.certificates.lattice import Lattice
-from vcrt.environments.contract import Accepted
+from vcrt.environments.contract import Accepted, Rejected
 from vcrt.orders import linear_extensions, transitive_reduction
 from vcrt.partial_orders import PartialOrder
 from vcrt.replay import lattice_replay
@@ -119,7 +119,10 @@ def test_what_a_time_limit_leaves_unsettled_keeps_the_reference_order(monkeypatc
             monkeypatch.setattr(lattice_replay, "monotonic", lambda clock=clock: next(clock))
             monkeypatch.setattr(settling, "monotonic", lambda: 0)
             replays = settle(ENVIRONMENT, made, within=ticks + 1)
-            schedule = schedule_of(replays.tree, stopped_after=replays.stopped_after)
+            stopped_after = replays.stopped_after
+            schedule = schedule_of(
+                replays.tree, settled=replays.settled, stopped_after=stopped_after
+            )
             assert schedule.complete
             assert _is_supported(lattice, schedule.order), (seed, ticks)
             assert set(linear_extensions(steps, schedule.order.pairs)) <= legal
@@ -131,6 +134,30 @@ def test_what_a_time_limit_leaves_unsettled_keeps_the_reference_order(monkeypatc
         assert replays.stopped_after is None
         if schedule.speed_up > 1:
             assert waiting[0]
+
+
+class Hours(Cells):
+    """A clock of six hours: each step adds some, and is refused at an hour of its own."""
+
+    def initial_state(self, episode):
+        return 0
+
+    def step(self, state, operation):
+        hours, never = operation.payload
+        return Rejected("not now") if state == never else Accepted((state + hours) % 6)
+
+    def canonical(self, state):
+        return str(state).encode()
+
+
+def test_a_schedule_allows_no_order_beside_the_one_that_was_settled():
+    # Either 0 before 1 or 1 before 2 will do; what is settled is the first, and not all of the second was replayed.
+    replays = settle(Hours(), episode([[3, 1], [3, 4], [4, None]]))
+    schedule = schedule_of(replays.tree, settled=replays.settled)
+    assert schedule.complete
+    assert schedule.order.pairs == ((0, 1),)
+    for within in (None, 1e-9):
+        assert checked_schedule(Hours(), replays, once=True, within=within).order.pairs == ((0, 1),)
 
 
 def test_orders_from_fresh_states_end_at_the_time_limit():
@@ -147,6 +174,6 @@ def test_sampling_ends_at_the_time_limit_too(monkeypatch):
     monkeypatch.setattr(settling, "monotonic", lambda: 0)
     replays = settle(ENVIRONMENT, made, within=150)
     assert replays.stopped_after == 150
-    schedule = schedule_of(replays.tree, stopped_after=150)
+    schedule = schedule_of(replays.tree, settled=replays.settled, stopped_after=150)
     assert schedule.complete
     assert schedule.unsettled

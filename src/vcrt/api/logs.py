@@ -247,7 +247,7 @@ def _settled(
     environment: Environment, episodes: Sequence[Episode], within: float | None
 ) -> tuple[Versions, list[Evidence]]:
     made = partial(settle, within=within)
-    return environment.versions(), evidence_of(environment, episodes, settle=made)
+    return environment.versions(), evidence_of(environment, episodes, settle=made, within=within)
 
 
 def read_and_run(

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from math import inf
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from vcrt.api.logs import ScheduledCalls, schedule_log
@@ -18,7 +20,6 @@ from vcrt.calls.scheduled import Scheduled as Scheduled
 from vcrt.calls.schedules import Schedule, checked_schedule, schedule_of, waves_of
 from vcrt.certificates.certificates import UncertifiedError
 from vcrt.certificates.probes import probed_pairs, require_not_told_apart
-from vcrt.certificates.replay_tree import EpisodeReplays
 from vcrt.environments.contract import Environment, Episode
 from vcrt.environments.isolation import ask
 from vcrt.environments.registry import sendable_factory
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 #: Seconds of replay for each trace of a log.
 WITHIN_S = 60.0
+#: Seconds in which the batches of a trace are compared in any case.
+BATCHES_S = 1.0
 
 
 def schedule(
@@ -59,8 +62,8 @@ def schedule(
         dataset: Take the sealed evidence of this dataset for an episode.
         window: Schedule each window of this many calls instead of whole traces.
         redact: Print and keep only the SHA-256 of a log's outputs and refusals; arguments are not hidden.
-        within: Seconds of replay for each trace of a log, and as many to test the result. What is not settled by then
-            keeps the log's order, and is named.
+        within: Seconds of replay for each trace of a log, and as many each for further calls, orders from fresh states
+            and batches. What is not settled by then keeps the log's order, and is named.
 
     Returns:
         A schedule for the episode, or for each trace or window of the log, with the log's identifiers, rounds and
@@ -174,7 +177,8 @@ def _told(
     if calls.schedule is None:
         return made
     environment = require_calls(environment)
-    tests = BatchTests(environment, calls.replays, order)
+    until = inf if within is None else monotonic() + max(within, BATCHES_S)
+    tests = BatchTests(environment, calls.replays, order, until)
     batches = tuple(
         tests.test(
             batch,
@@ -210,7 +214,7 @@ def _with_batches(
     if not schedule.unsettled and (found <= {*schedule.order.pairs} or schedule.complete):
         return schedule
     tree = tests.answers.tree(calls.episode.num_operations)
-    replays = EpisodeReplays(calls.episode, tree, stopped_after=schedule.stopped_after)
+    replays = replace(calls.replays, tree=tree)
     once = calls.was_replayed_once
     made = checked_schedule(environment, replays, calls.flows, once=once, within=within)
     return replace(made, probes=schedule.probes, max_probes=schedule.max_probes)

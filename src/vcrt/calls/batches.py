@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import combinations
+from math import inf
+from time import monotonic
 from typing import Any
 
 from vcrt.calls.differences import Differing, difference_of
@@ -93,11 +95,15 @@ def batches_of(order: PartialOrder) -> tuple[range, ...]:
 
 @dataclass(slots=True)
 class BatchTests:
-    """Tests batches of an episode whose calls were sent in ``order``; ``answers`` are those of all replays so far."""
+    """Tests batches of an episode whose calls were sent in ``order``; ``answers`` are those of all replays so far.
+
+    No call is made later than ``until``, by the monotonic clock.
+    """
 
     environment: CallEnvironment[Any]
     replays: EpisodeReplays
     order: PartialOrder
+    until: float = inf
     answers: Answers = field(init=False)
 
     def __post_init__(self) -> None:
@@ -124,6 +130,8 @@ class BatchTests:
             and (pair not in compared or compared[pair] is not None)
             for call in pair
         }
+        if not complete and (self.replays.stopped_after is not None or monotonic() > self.until):
+            unsafe = {*calls}  # Too little was tried to call any of them safe.
         episode = self.replays.episode
         return replace(
             batch,
@@ -159,7 +167,7 @@ class BatchTests:
             initial={**initial, "before": [*before, *earlier]},
             operations=episode.operations[calls.start : calls.stop],
         )
-        (found,) = replay_lattices(self.environment, [window], whole_orders=False)
+        (found,) = replay_lattices(self.environment, [window], whole_orders=False, until=self.until)
         for sequence, reached in found.tree.answers.items():
             if sequence:
                 whole = (*range(calls.start), *(calls[n] for n in sequence))

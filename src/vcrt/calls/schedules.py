@@ -129,10 +129,15 @@ def waves_of(order: PartialOrder) -> tuple[tuple[int, ...], ...]:
 
 
 def schedule_of(
-    tree: ReplayTree, flows: Sequence[DataFlow] = (), *, stopped_after: float | None = None
+    tree: ReplayTree,
+    flows: Sequence[DataFlow] = (),
+    *,
+    settled: PartialOrder | None = None,
+    stopped_after: float | None = None,
 ) -> Schedule:
     """Make the schedule of what was replayed, which a time limit may have ``stopped_after`` so many seconds.
 
+    Where the replays sought an order to be ``settled``, the schedule's order allows nothing that was not replayed.
     Raises :class:`UncertifiedError` as :func:`sound_lattice` does, and if the reference order is refused
     (``outside_schema``).
     """
@@ -140,8 +145,12 @@ def schedule_of(
     if lattice.terminal is None:
         raise UncertifiedError("outside_schema", "the reference order itself is refused")
     found = _directed(lattice)
-    if stopped_after is not None:
-        found = _with_unsettled(lattice, found)
+    if settled is not None and not _is_supported(
+        lattice, PartialOrder.of(settled.num_operations, found)
+    ):
+        # Another order than the one that was settled may need contexts that were not replayed.
+        kept = {pair: found.get(pair) for pair in transitive_reduction(settled.pairs)}
+        found = _with_unsettled(lattice, kept)
     order = PartialOrder.of(tree.num_operations, found)
     complete = lattice.complete or _is_supported(lattice, order)
     if complete:
@@ -325,7 +334,9 @@ def checked_schedule(
     :func:`schedule_of` and of the environment.
     """
     until = inf if within is None else monotonic() + within
-    make = partial(schedule_of, flows=flows, stopped_after=replays.stopped_after)
+    make = partial(
+        schedule_of, flows=flows, settled=replays.settled, stopped_after=replays.stopped_after
+    )
     schedule = make(replays.tree)
     if schedule.complete and not once:
         return schedule

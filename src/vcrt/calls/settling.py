@@ -42,8 +42,8 @@ def settle(
         run_asked(environment, [(sampled, sampled_contexts(sampled))])
         if not sampled.stopped:
             return EpisodeReplays(episode, sampled.tree())
-    stopped = walk.too_many or walk.work.stopped
-    return EpisodeReplays(episode, walk.work.tree(), stopped_after=within if stopped else None)
+    after = within if walk.too_many or walk.work.stopped else None
+    return EpisodeReplays(episode, walk.work.tree(), settled=walk.order, stopped_after=after)
 
 
 _Pair = tuple[int, int]

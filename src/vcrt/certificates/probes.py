@@ -8,9 +8,11 @@ for each pair that commutes somewhere. Not covered: states that no probe tells a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, takewhile
+from math import inf
+from time import monotonic
 
 from vcrt.certificates.certificates import UncertifiedError
 from vcrt.certificates.replay_tree import EpisodeReplays, Reached, ReplayTree
@@ -48,11 +50,14 @@ def found_by(check: CrossCheck) -> str:
     return check.checker.partition(": ")[2]
 
 
-def probe(environment: Environment, replays: EpisodeReplays) -> tuple[CrossCheck, ...]:
+def probe(
+    environment: Environment, replays: EpisodeReplays, *, within: float | None = None
+) -> tuple[CrossCheck, ...]:
     """Probe each pair of operations that commutes somewhere once, after the longest such context.
 
     At most ``max_probes`` calls are made after each of the two orders, over all pairs together: equally many for each
-    pair, at least one. Raises the environment's errors; but an error of its own code in a probe is that probe's answer.
+    pair, at least one; none begins later than ``within`` so many seconds. Raises the environment's errors; but an error
+    of its own code in a probe is that probe's answer.
     """
     if not isinstance(environment, StepEnvironment) or not environment.max_probes:
         return ()
@@ -63,13 +68,14 @@ def probe(environment: Environment, replays: EpisodeReplays) -> tuple[CrossCheck
     share = max(1, environment.max_probes // len(contexts))
     prober = Prober(as_values(environment), environment, episode)
     checks = []
+    until = inf if within is None else monotonic() + within
     for number, ((first, second), context) in enumerate(sorted(contexts.items())):
-        if number * share >= environment.max_probes:
+        if number * share >= environment.max_probes or monotonic() > until:
             break
         # Those that many pairs have no room for take turns.
         start = number * share % len(probes)
         turn = list(chain(probes[start:], probes[:start]))[:share]
-        checks.append(prober.check(context, first, second, turn))
+        checks.append(prober.check(context, first, second, turn, until))
     return tuple(checks)
 
 
@@ -104,15 +110,20 @@ class Prober:
     states: dict[Order, object] = field(default_factory=dict)
 
     def check(
-        self, context: Order, first: int, second: int, probes: Sequence[Operation]
+        self,
+        context: Order,
+        first: int,
+        second: int,
+        probes: Sequence[Operation],
+        until: float,
     ) -> CrossCheck:
-        """Probe the two orders of a pair after a context."""
+        """Probe the two orders of a pair after a context; begin none later than ``until``."""
         orders = ((*context, first, second), (*context, second, first))
-        asked, agreed, told = self.compare(orders, probes)
+        asked, agreed, told = self.compare(orders, takewhile(lambda _: monotonic() < until, probes))
         return CrossCheck(f"{PROBES} {first},{second}{told}", asked, agreed)
 
     def compare(
-        self, orders: tuple[Order, Order], probes: Sequence[Operation]
+        self, orders: tuple[Order, Order], probes: Iterable[Operation]
     ) -> tuple[int, int, str]:
         """Make the probes after both sequences: how many tell something, how many agree, and which does not."""
         states = [self._state(order) for order in orders]

@@ -18,6 +18,7 @@ from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, canonical_json
 from vcrt.limits import MAX_OPERATIONS, MAX_SEQUENCES
 from vcrt.orders import Order
+from vcrt.partial_orders import PartialOrder
 
 #: SHA-256 in lower-case hexadecimal.
 HASH = re.compile("[0-9a-f]{64}")
@@ -199,12 +200,14 @@ class EpisodeReplays:
     """An episode and the sequences of it that were replayed.
 
     If each of the ``n!`` orders was replayed by itself, ``replays`` has them in lexicographic order; for an episode
-    with too many orders it is empty. ``stopped_after`` are the seconds after which a time limit stopped the replay.
+    with too many orders it is empty. ``settled`` is the order of which all contexts were replayed, where one was
+    looked for; ``stopped_after`` are the seconds after which a time limit stopped that.
     """
 
     episode: Episode
     tree: ReplayTree
     replays: tuple[Replay, ...] = ()
+    settled: PartialOrder | None = None
     stopped_after: float | None = None
 
     @classmethod

@@ -93,8 +93,9 @@ def replay_lattices(
     backwards: bool = False,
     sampled: bool = False,
     whole_orders: bool = True,
+    until: float = inf,
 ) -> list[EpisodeReplays]:
-    """Replay the episodes, all at once, batch by batch.
+    """Replay the episodes, all at once, batch by batch; where steps run one by one, ``until`` this time at the latest.
 
     With ``sampled``, contexts are sampled for any number of operations. Without ``whole_orders``, no order is walked at
     random after every context was replayed. ``backwards`` requests the same sequences in
@@ -111,7 +112,8 @@ def replay_lattices(
                 expected=f"2 to {MAX_OPERATIONS}",
                 remedy="lift shorter windows",
             )
-        works.append(Work(episode, not sampled and episode.num_operations <= MAX_COMPLETE))
+        complete = not sampled and episode.num_operations <= MAX_COMPLETE
+        works.append(Work(episode, complete, until=until))
     asking = [
         (
             work,

@@ -296,10 +296,11 @@ def evidence_of(
     sampled: bool = False,
     backwards: bool = False,
     settle: Callable[[Environment, Episode], EpisodeReplays] | None = None,
+    within: float | None = None,
 ) -> list[Evidence]:
     """Return the verifier's answers about episodes, second opinions included; retry once if it breaks.
 
-    ``settle`` replays an episode in another way than :func:`replays_of` does.
+    ``settle`` replays an episode in another way than :func:`replays_of` does; probes end ``within`` so many seconds.
     """
     if settle is None:
         found = replayed(environment, episodes, sampled=sampled, backwards=backwards)
@@ -314,7 +315,7 @@ def evidence_of(
         if not _is_counted(check):
             raise _bad_opinion(environment, check, "CrossCheck with 0 <= agreed <= checked")
     return [
-        Evidence(item, (*checks, *_retried_once(partial(probe, environment, item))))
+        Evidence(item, (*checks, *_retried_once(partial(probe, environment, item, within=within))))
         for item, checks in zip(found, opinions, strict=True)
     ]
 
