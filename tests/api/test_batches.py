@@ -740,6 +740,7 @@ def test_what_the_time_limit_leaves_open_keeps_the_order_of_the_log(written, cap
     given = (path, "--environment", f"{SHOP}:Shop", "--jobs", "1", "--within")
     code, out, _ = run(capsys, "schedule", *given, "1e-9")
     assert code == 0
+    assert "4 calls in 3 rounds in the log; fewer may do, with more time\n" in out
     assert "  0 and 1 are safe: the same in every order, 4 contexts replayed" in out
     (stopped,) = [line for line in out.splitlines() if line.startswith("stopped")]
     assert stopped == (
@@ -753,3 +754,16 @@ def test_what_the_time_limit_leaves_open_keeps_the_order_of_the_log(written, cap
     code, _, error = run(capsys, "schedule", *given, "0")
     assert code == 2
     assert "within 0" in error
+
+
+def test_rounds_that_the_time_limit_leaves_open_are_not_said_to_be_needed(written, capsys):
+    together = [look("l0", "tea", 3), order("o", "tea", "ann")]
+    path = written(openai(together, [look("l1", "rice", 1)]))
+    given = ("schedule", path, "--environment", f"{SHOP}:Shop", "--jobs", "1")
+    _, out, _ = run(capsys, *given, "--within", "1e-9")
+    assert (
+        "3 calls in 2 rounds in the log; 3 are kept apart, with what is not settled, as not all that was sent together "
+        "is safe\n" in out
+    )
+    _, out, _ = run(capsys, *given)
+    assert "3 calls in 2 rounds in the log; no fewer would do\n" in out

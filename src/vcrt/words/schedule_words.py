@@ -114,11 +114,12 @@ def _rounds_line(one: Scheduled, schedule: Schedule) -> str:
     fewer = f"{one.speed_up:.1f} times fewer"
     if not one.batches:
         return f"{calls} in {waves}: {fewer} rounds, if each call takes as long"
-    found = "no fewer would do"
+    found = "fewer may do, with more time" if schedule.unsettled else "no fewer would do"
     if enough < rounds:
         found = f"{enough} would do: {fewer}, if each call takes as long"
     elif enough > rounds:
-        found = f"{enough} are needed, as not all that was sent together is safe"
+        need = "are kept apart, with what is not settled" if schedule.unsettled else "are needed"
+        found = f"{enough} {need}, as not all that was sent together is safe"
     return f"{calls} in {counted(rounds, 'round')} in the log; {found}"
 
 
