@@ -8,11 +8,9 @@ for each pair that commutes somewhere. Not covered: states that no probe tells a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, takewhile
-from math import inf
-from time import monotonic
 
 from vcrt.certificates.certificates import UncertifiedError
 from vcrt.certificates.replay_tree import EpisodeReplays, Reached, ReplayTree
@@ -51,13 +49,16 @@ def found_by(check: CrossCheck) -> str:
 
 
 def probe(
-    environment: Environment, replays: EpisodeReplays, *, within: float | None = None
+    environment: Environment,
+    replays: EpisodeReplays,
+    *,
+    is_late: Callable[[], bool] = lambda: False,
 ) -> tuple[CrossCheck, ...]:
     """Probe each pair of operations that commutes somewhere once, after the longest such context.
 
     At most ``max_probes`` calls are made after each of the two orders, over all pairs together: equally many for each
-    pair, at least one; none begins later than ``within`` so many seconds. Raises the environment's errors; but an error
-    of its own code in a probe is that probe's answer.
+    pair, at least one; none begins once ``is_late``. Raises the environment's errors; but an error of its own code in a
+    probe is that probe's answer.
     """
     if not isinstance(environment, StepEnvironment) or not environment.max_probes:
         return ()
@@ -68,14 +69,13 @@ def probe(
     share = max(1, environment.max_probes // len(contexts))
     prober = Prober(as_values(environment), environment, episode)
     checks = []
-    until = inf if within is None else monotonic() + within
     for number, ((first, second), context) in enumerate(sorted(contexts.items())):
-        if number * share >= environment.max_probes or monotonic() > until:
+        if number * share >= environment.max_probes or is_late():
             break
         # Those that many pairs have no room for take turns.
         start = number * share % len(probes)
         turn = list(chain(probes[start:], probes[:start]))[:share]
-        checks.append(prober.check(context, first, second, turn, until))
+        checks.append(prober.check(context, first, second, turn, is_late))
     return tuple(checks)
 
 
@@ -115,11 +115,11 @@ class Prober:
         first: int,
         second: int,
         probes: Sequence[Operation],
-        until: float,
+        is_late: Callable[[], bool],
     ) -> CrossCheck:
-        """Probe the two orders of a pair after a context; begin none later than ``until``."""
+        """Probe the two orders of a pair after a context; begin none once ``is_late``."""
         orders = ((*context, first, second), (*context, second, first))
-        asked, agreed, told = self.compare(orders, takewhile(lambda _: monotonic() < until, probes))
+        asked, agreed, told = self.compare(orders, takewhile(lambda _: not is_late(), probes))
         return CrossCheck(f"{PROBES} {first},{second}{told}", asked, agreed)
 
     def compare(

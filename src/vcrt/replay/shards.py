@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import chain
+from math import inf
+from time import monotonic
 from typing import Any, TypeAlias, TypeVar
 
 from vcrt import processes
@@ -315,9 +317,21 @@ def evidence_of(
         if not _is_counted(check):
             raise _bad_opinion(environment, check, "CrossCheck with 0 <= agreed <= checked")
     return [
-        Evidence(item, (*checks, *_retried_once(partial(probe, environment, item, within=within))))
+        Evidence(
+            item,
+            (
+                *checks,
+                *_retried_once(partial(probe, environment, item, is_late=_late_after(within))),
+            ),
+        )
         for item, checks in zip(found, opinions, strict=True)
     ]
+
+
+def _late_after(within: float | None) -> Callable[[], bool]:
+    """Return what tells whether so many seconds have passed from now."""
+    until = inf if within is None else monotonic() + within
+    return lambda: monotonic() > until
 
 
 def replayed(
