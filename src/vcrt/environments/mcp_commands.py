@@ -85,7 +85,7 @@ def mcp_server(
     root: str | None = None,
     shown_by: Sequence[str] = (),
     restart: bool = False,
-    url: str = f"http://127.0.0.1:{_PORT}/mcp",
+    url: str = "http://127.0.0.1:{port}/mcp",
     name: str = "mcp",
 ) -> McpServer:
     """Take the tools of an MCP server as an environment, by the command that starts it, over stdio or HTTP.
