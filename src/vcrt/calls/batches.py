@@ -167,7 +167,7 @@ class BatchTests:
             initial={**initial, "before": [*before, *earlier]},
             operations=episode.operations[calls.start : calls.stop],
         )
-        (found,) = replay_lattices(self.environment, [window], whole_orders=False, until=self.until)
+        (found,) = replay_lattices(self.environment, [window], until=self.until)
         for sequence, reached in found.tree.answers.items():
             if sequence:
                 whole = (*range(calls.start), *(calls[n] for n in sequence))

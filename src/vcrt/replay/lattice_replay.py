@@ -92,13 +92,11 @@ def replay_lattices(
     *,
     backwards: bool = False,
     sampled: bool = False,
-    whole_orders: bool = True,
     until: float = inf,
 ) -> list[EpisodeReplays]:
     """Replay the episodes, all at once, batch by batch; where steps run one by one, ``until`` this time at the latest.
 
-    With ``sampled``, contexts are sampled for any number of operations. Without ``whole_orders``, no order is walked at
-    random after every context was replayed. ``backwards`` requests the same sequences in
+    With ``sampled``, contexts are sampled for any number of operations. ``backwards`` requests the same sequences in
     another succession, each as a whole from its initial state. Raise :class:`TooLargeError` for an episode of more than
     64 operations or too many contexts or sequences, and whatever the environment raises.
     """
@@ -122,9 +120,10 @@ def replay_lattices(
         for work in works
     ]
     run_asked(environment, asking, backwards=backwards)
-    walked = [work for work in works if work.complete and whole_orders]
-    whole = [(work, order) for work in walked for order in _whole_orders(work)]
-    _replay_sequences(environment, whole, backwards=backwards)
+    whole = [(work, order) for work in works if work.complete for order in _whole_orders(work)]
+    for some in [whole] if until == inf else [[one] for one in whole]:
+        if monotonic() <= until:
+            _replay_sequences(environment, some, backwards=backwards)
     return [EpisodeReplays(work.episode, work.tree()) for work in works]
 
 
