@@ -746,6 +746,7 @@ def test_what_the_time_limit_leaves_open_keeps_the_order_of_the_log(written, cap
     assert stopped == (
         "stopped after 0 s (--within): 3 pairs not settled, and kept in the log's order: 0 and 2, 1 and 2, 2 and 3"
     )
+    assert "only 1 order could be tested from fresh states in time (--within)\n" in out
     _, out, _ = run(capsys, "schedule", *given, "1e-9", "--json")
     (found,) = json.loads(out)
     assert (found["stopped_after"], found["complete"]) == (1e-9, True)

@@ -96,7 +96,7 @@ def schedule_lines(one: Scheduled, schedule: Schedule) -> list[str]:
             if schedule.checked_orders
             else "contexts were sampled: not every order that the schedule allows was replayed"
         )
-    elif schedule.checked_orders:
+    if schedule.complete and schedule.checked_orders:
         lines.append(
             f"only {counted(schedule.checked_orders, 'order')} could be tested from fresh states in time (--within)"
         )
