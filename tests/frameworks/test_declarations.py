@@ -108,12 +108,9 @@ def test_pydantic_ai_keeps_what_an_author_declared_and_what_no_log_has(annotatio
     assert [one.sequential for one in of["declared"](None, given)] == [True, False, True]
 
 
-def run_by_langgraph(make, *, awaited):
-    """Run the message on a graph whose node ``make`` makes of the tools."""
-    graphs = pytest.importorskip("langgraph.graph")
-    core = pytest.importorskip("langchain_core.messages")
+def tools_of_langchain(shop):
+    """The tools of a shop, to be awaited or not."""
     tool = pytest.importorskip("langchain_core.tools").StructuredTool
-    shop = Shop(3)
 
     def made(function):
         def blocking():
@@ -123,8 +120,16 @@ def run_by_langgraph(make, *, awaited):
             blocking, coroutine=function, name=function.__name__, description="A tool."
         )
 
+    return [made(shop.look), made(shop.order)]
+
+
+def run_by_langgraph(make, *, awaited):
+    """Run the message on a graph whose node ``make`` makes of the tools."""
+    graphs = pytest.importorskip("langgraph.graph")
+    core = pytest.importorskip("langchain_core.messages")
+    shop = Shop(3)
     graph = graphs.StateGraph(graphs.MessagesState)
-    graph.add_node("tools", make([made(shop.look), made(shop.order)]))
+    graph.add_node("tools", make(tools_of_langchain(shop)))
     graph.add_edge(graphs.START, "tools")
     graph.add_edge("tools", graphs.END)
     calls = [{"name": name, "args": {}, "id": str(n)} for n, name in enumerate(MESSAGE)]
@@ -152,7 +157,6 @@ def test_an_agent_of_langchain_runs_one_call_at_a_time(annotations, awaited):
     agents = pytest.importorskip("langchain.agents")
     fake = pytest.importorskip("langchain_core.language_models.fake_chat_models")
     core = pytest.importorskip("langchain_core.messages")
-    tool = pytest.importorskip("langchain_core.tools").StructuredTool
     of = declared(annotations, "langgraph")
     calls = [{"name": name, "args": {}, "id": str(n)} for n, name in enumerate(MESSAGE)]
 
@@ -162,16 +166,7 @@ def test_an_agent_of_langchain_runs_one_call_at_a_time(annotations, awaited):
 
     def run(config):
         shop = Shop(3)
-
-        def made(function):
-            def blocking():
-                return asyncio.run(function())
-
-            return tool.from_function(
-                blocking, coroutine=function, name=function.__name__, description="A tool."
-            )
-
-        tools = [made(shop.look), made(shop.order)]
+        tools = tools_of_langchain(shop)
         model = Model(responses=[core.AIMessage("", tool_calls=calls), core.AIMessage("done")])
         agent = agents.create_agent(model, tools)
         given = {"messages": [core.HumanMessage("go")]}
