@@ -57,8 +57,10 @@ def page(results: Mapping[str, Any]) -> str:
     ran = [server for server in results["servers"] if "problem" not in server]
     failed = [server for server in results["servers"] if "problem" in server]
     versions = ", ".join(f"{name} {of}" for name, of in results["versions"].items())
+    parts_of = (*results["servers"], *filter(None, [results.get("openhands")]))
+    commits = sorted({f"`{each['commit']}`" for each in parts_of})
     head = _HEAD.format(
-        versions=f"Run on {results['made']} with {versions}, at commit `{results['commit'][:12]}`.",
+        versions=f"Run on {results['made']} with {versions}, at commit {' and '.join(commits)}.",
         command=results["command"],
     )
     parts = [head, _COLUMNS, *(f"{row}\n" for row in table(results))]

@@ -72,6 +72,7 @@ def found_of(row: Row) -> dict[str, Any]:
         "masks": list(row.masks),
         "ignored": sorted(row.ignored),
         "install": install_line(row),
+        "commit": commit(),
     }
     try:
         install(row)
@@ -106,7 +107,11 @@ def openhands() -> dict[str, Any] | None:
         .splitlines()[-1]
         .replace("/tmp/state", "{state}")
     )
-    found = {"versions": ", ".join(openhands_calls.PACKAGES), **told_of_locks(said, locked)}
+    found = {
+        "versions": ", ".join(openhands_calls.PACKAGES),
+        "commit": commit(),
+        **told_of_locks(said, locked),
+    }
     kept.write_text(json.dumps(found, indent=1))
     return found
 
@@ -321,15 +326,11 @@ def _pair(pair: dict[str, Any]) -> dict[str, Any]:
 
 def write_results() -> None:
     """Write what was found of every server, with the versions of all that took part."""
-    commit = ["git", "rev-parse", "HEAD"]
     kept = [BUILD / "found" / f"{row.key}.json" for row in ROWS]
     found = [json.loads(file.read_text()) for file in kept if file.exists()]
     node = shutil.which("node")
     document = {
         "made": datetime.now(UTC).date().isoformat(),
-        "commit": subprocess.run(
-            commit, capture_output=True, text=True, check=True, cwd=HERE
-        ).stdout.strip(),
         "command": "python research/benchmarks/published_tools/run.py",
         "versions": {
             "vcrt": version("vcrt"),
@@ -345,10 +346,14 @@ def write_results() -> None:
     RESULTS.write_text(json.dumps(document, indent=1, sort_keys=False) + "\n")
 
 
+def commit() -> str:
+    """Return the commit that runs, with "-dirty" if files of it were changed."""
+    return _said(["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude", "*"])
+
+
 def _said(command: list[str]) -> str:
-    env = {**os.environ}
     return subprocess.run(
-        command, capture_output=True, text=True, check=True, env=env
+        command, capture_output=True, text=True, check=True, cwd=HERE
     ).stdout.strip()
 
 
