@@ -377,6 +377,32 @@ class TestDatabases:
         assert opened == closed
         assert opened
 
+    @pytest.mark.parametrize(
+        ("writes", "mode"), [("a file", "WAL"), ("another database", "DELETE")]
+    )
+    def test_a_file_written_beside_the_database_is_refused(self, writes, mode, tmp_path):
+        def tools(path: str):
+            def note(text: str):
+                with closing(sqlite3.connect(path)) as database:
+                    database.execute("INSERT INTO left VALUES (?, 1)", (text,))
+                    database.commit()
+                    if text == "both" and writes == "another database":
+                        database.execute("ATTACH ? AS other", (f"{path}.more",))
+                        database.execute("CREATE TABLE other.t (a)")
+                if text == "both" and writes == "a file":
+                    Path(f"{path}.more").write_text(text)
+
+            return [note]
+
+        state = vcrt.sqlite_file(None, str, script=f"PRAGMA journal_mode = {mode};{SCRIPT}")
+        environment = vcrt.tools_environment(tools_of=tools, state=state)
+        calls = [("note", {"text": "one"}), ("note", {"text": "two"})]
+        log = written(tmp_path, [{"name": n, "arguments": a} for n, a in calls])
+        assert edges(vcrt.schedule(log, environment=environment))[0] == ((0,), (1,))
+        log = written(tmp_path, [{"name": "note", "arguments": {"text": "both"}}] * 2)
+        with pytest.raises(MalformedInputError, match=r"(?s)beside the database.*state\.db\.more"):
+            vcrt.schedule(log, environment=environment)
+
 
 def test_paths_of_folders_are_no_part_of_arguments_and_outputs(tmp_path):
     def tools(path):

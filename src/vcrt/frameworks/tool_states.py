@@ -245,6 +245,13 @@ class SqliteFile(ToolState):
 
     def canonical(self, state: _Files) -> bytes:
         """Return the canonical bytes of the schema and of all rows, in the order in which SQLite gives them."""
+        if beside := sorted({*os.listdir(state.folder)} - _of_sqlite(_database(state).name)):
+            raise MalformedInputError(
+                "a file that a call wrote beside the database, which vcrt.sqlite_file neither keeps nor compares",
+                found=", ".join(beside)[:200],
+                expected="a state that is the database alone",
+                remedy="take both as one folder: state=vcrt.folder(FOLDER), with the database in it",
+            )
         with closing(_connected(_database(state))) as connection:
             connection.text_factory = _text
             found: list[Json] = [
@@ -297,6 +304,10 @@ class SqliteFile(ToolState):
 
 def _database(state: _Files) -> Path:
     return state.folder / "state.db"
+
+
+def _of_sqlite(name: str) -> set[str]:
+    return {name, *(f"{name}-{kind}" for kind in ("wal", "shm", "journal"))}
 
 
 def _connected(path: Path) -> sqlite3.Connection:
