@@ -235,9 +235,10 @@ test-rocq: $(INTEGRATIONS)
 	VCRT_ROCQ_TESTS=required $(BIN)/python -m pytest environments/rocq/tests
 	VCRT_ROCQ_TESTS=required $(BIN)/python -m pytest train/tests/integrations/test_round_trip.py -k rocq
 
-# SQLite always; a server of PostgreSQL, if there is one or it can be installed: Debian's.
+# SQLite always; a server of PostgreSQL, if there is one or it can be installed: Debian's. Tools over a database of it, too.
 test-django: $(INTEGRATIONS)
-	VCRT_DJANGO_TESTS=required VCRT_TEST_POSTGRESQL=$$(.ci/postgresql) $(BIN)/python -m pytest environments/django/tests
+	VCRT_DJANGO_TESTS=required VCRT_TEST_POSTGRESQL=$$(.ci/postgresql) $(BIN)/python -m pytest environments/django/tests \
+	  tests/frameworks/test_postgres.py
 
 # Warnings are errors, every reference must exist, and the notebooks run.
 docs: $(PAGES)

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from vcrt.environments.written import WrittenTrace as WrittenTrace
     from vcrt.errors import VcrtError as VcrtError
     from vcrt.frameworks.given_tools import tools_environment as tools_environment
+    from vcrt.frameworks.postgres_states import postgres as postgres
     from vcrt.frameworks.tool_states import folder as folder
     from vcrt.frameworks.tool_states import module_globals as module_globals
     from vcrt.frameworks.tool_states import sqlite_file as sqlite_file
@@ -88,6 +89,7 @@ _PLACE_OF, __getattr__, __dir__ = lazy(
         "vcrt.environments.written": "UnreadableCompletion WrittenEnvironment WrittenStep WrittenSteps WrittenTrace",
         "vcrt.errors": "VcrtError",
         "vcrt.frameworks.given_tools": "tools_environment",
+        "vcrt.frameworks.postgres_states": "postgres",
         "vcrt.frameworks.tool_states": "folder module_globals sqlite_file",
         "vcrt.orders": "all_orders linear_extensions",
         "vcrt.records.dataset": "Dataset Item load_items open_dataset",

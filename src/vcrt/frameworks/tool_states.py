@@ -171,7 +171,7 @@ class Folder(ToolState):
     @contextmanager
     def opened(self, state: _Files) -> Iterator[Any]:
         """Give what ``opened`` makes of the folder's path, and close it after the call."""
-        with _opened(self._opened, str(state.folder)) as given:
+        with opened_at(self._opened, str(state.folder)) as given:
             yield given
 
     def canonical(self, state: _Files) -> bytes:
@@ -240,7 +240,7 @@ class SqliteFile(ToolState):
     @contextmanager
     def opened(self, state: _Files) -> Iterator[Any]:
         """Give what ``opened`` makes of the file's path (by default, a connection), and close it after the call."""
-        with _opened(self._opened or sqlite3.connect, str(_database(state))) as given:
+        with opened_at(self._opened or sqlite3.connect, str(_database(state))) as given:
             yield given
 
     def canonical(self, state: _Files) -> bytes:
@@ -341,7 +341,7 @@ def _cell(value: object) -> Json:
 
 
 @contextmanager
-def _opened(opened: Callable[[str], Any] | None, path: str) -> Iterator[Any]:
+def opened_at(opened: Callable[[str], Any] | None, path: str) -> Iterator[Any]:
     """Give what ``opened`` makes of a path, a context manager's value included; commit and close it afterwards."""
     given = path if opened is None else opened(path)
     if isinstance(given, sqlite3.Connection):
