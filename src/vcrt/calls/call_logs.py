@@ -300,6 +300,11 @@ def looks_drawn(logged: str, output: str) -> bool:
     return not one.isdisjoint(other)
 
 
+def unwrapped(logged: str) -> list[Any]:
+    """Return what may be meant by an output in a log: what it is in, and what is in it."""
+    return [_json_or_text(text) for text in sorted(_forms(json.loads(logged)))]
+
+
 def _forms(value: Any) -> set[str]:
     """Return the texts that may stand for an output in a log."""
     found = {canonical_json(value).decode()}

@@ -19,12 +19,14 @@ from vcrt.calls.call_logs import (
     same_output,
     same_refusal,
     shows_failure,
+    unwrapped,
     windows,
 )
 from vcrt.calls.data_flow import DataFlow, data_flow
 from vcrt.calls.log_traces import Trace
 from vcrt.certificates.replay_tree import ReplayTree
 from vcrt.environments.contract import Environment, Episode, Operation, Provenance, Rejected
+from vcrt.environments.drawn_ids import ids_at, own_ids, replaced
 from vcrt.environments.tool_calls import (
     Call,
     CallEnvironment,
@@ -69,7 +71,7 @@ class Departure:
         if self.drawn:
             return (
                 "the output holds a time or a random identifier: fix the clock and the chance in reset, "
-                "or carry the log's values in `initial`"
+                "or carry the log's values in `initial`; of an id that Python drew, name the place in `ids`"
             )
         return self.advice
 
@@ -139,8 +141,8 @@ class RunTrace:
     """A trace that was run as logged: the windows lifted from it, and how its outputs compare with the log's.
 
     ``changes_nothing``: tools that are not declared read-only were called, and the state did not change. ``raced``
-    says that calls which ran concurrently must have run in another order to give the log's outputs; ``trace`` has
-    them in this order.
+    says that calls which ran concurrently must have run in another order to give the log's outputs, or drew other ids
+    than the log has; ``trace`` has them in this order, and with these ids.
     """
 
     trace: Trace
@@ -216,7 +218,15 @@ def run_trace(
     trace = _known(environment, trace)
     outputs, fails, reads = _outputs(environment, trace)
     raced: tuple[str, ...] = ()
+    aligned = set[int]()
     while departure := _departure(environment, trace, outputs, fails):
+        ids = {} if departure.place in aligned else _own_ids(environment, trace, departure)
+        if ids:
+            aligned.add(departure.place)
+            raced = (*raced, f"{departure.where}: {_said(ids, redact=redact)}")
+            trace = _with_ids(trace, departure.place, ids)
+            outputs, fails, reads = _outputs(environment, trace)
+            continue
         order = _order_of_race(environment, trace, departure.place)
         if order is None:
             break
@@ -228,7 +238,7 @@ def run_trace(
         logged, replayed = hidden(departure.logged), hidden(departure.replayed)
         departure = replace(departure, logged=logged, replayed=replayed)
     as_operations = partial(operations_of, redact=redact, keep_order=True)
-    operations = as_operations(trace.calls, fails=fails)
+    operations = as_operations(trace.calls, fails=fails, earlier=() if environment.ids else None)
     reading = {tool.name for tool in environment.tools() if tool.read_only}
     flows = data_flow(
         [call.arguments for call in trace.calls[:lifted]],
@@ -242,11 +252,16 @@ def run_trace(
 
     def lift(part: range) -> LiftedWindow:
         own = trace.calls[part.start : part.stop]
+        earlier = trace.calls[: part.start] if environment.ids else None
         episode = episode_of_calls(
             environment.name,
             environment.schemas[0].name,
             trace.initial,
-            as_operations(own, fails=[place - part.start for place in fails if place in part]),
+            as_operations(
+                own,
+                fails=[place - part.start for place in fails if place in part],
+                earlier=earlier,
+            ),
             Provenance(
                 source=source,
                 generator=f"calls {part.start} to {part.stop - 1} of {len(trace.calls)}",
@@ -275,6 +290,53 @@ def run_trace(
         changes_nothing=len(reads) == len(outputs)
         and any(call.name not in reading for call in trace.calls),
     )
+
+
+def _own_ids(
+    environment: CallEnvironment[Any], trace: Trace, departure: Departure
+) -> dict[str, str]:
+    """Return the ids that the departing call drew, by those of the log; nothing if its tool draws none."""
+    call = trace.calls[departure.place]
+    places = environment.ids.get(call.name)
+    if (
+        places is None
+        or call.logged is None
+        or type(environment).redact is not CallEnvironment.redact
+    ):
+        return {}
+    drawn = ids_at(json.loads(departure.replayed), places)
+    logged = next((found for each in unwrapped(call.logged) if (found := ids_at(each, places))), [])
+    before, log = (_words(trace, number) for number in (departure.place, len(trace.calls)))
+    before.append(dict(call.arguments))
+    return own_ids(logged, drawn, before=before, log=log, where=departure.where)
+
+
+def _words(trace: Trace, number: int) -> list[Json]:
+    """Return what a log has up to the first ``number`` calls, their outputs included, and before the next one."""
+    calls, texts = trace.calls[:number], trace.known[: number + 1]
+    outputs = [json.loads(each.logged) for each in calls if each.logged is not None]
+    arguments = [dict(each.arguments) for each in calls]
+    return [trace.initial, *arguments, *outputs, *map(list, texts)]
+
+
+def _with_ids(trace: Trace, place: int, ids: Mapping[str, str]) -> Trace:
+    """Return the trace with these ids replaced from the output of a call on."""
+    calls = [
+        replace(
+            call,
+            arguments=replaced(call.arguments, ids) if number > place else call.arguments,
+            logged=None
+            if call.logged is None
+            else canonical_json(replaced(json.loads(call.logged), ids)).decode(),
+        )
+        for number, call in enumerate(trace.calls[place:], start=place)
+    ]
+    return replace(trace, calls=(*trace.calls[:place], *calls))
+
+
+def _said(ids: Mapping[str, str], *, redact: bool) -> str:
+    pairs = [f"{other} stands for the log's {one}" for one, other in ids.items()]
+    return "ids drawn anew" if redact else "drawn anew: " + ", ".join(pairs)
 
 
 def with_own_names(environment: Environment, trace: Trace) -> Trace:
@@ -382,7 +444,9 @@ def _outputs(
     """
     fails: dict[int, Rejected] = {}
     while True:
-        operations = operations_of(trace.calls, fails=fails)
+        operations = operations_of(
+            trace.calls, fails=fails, earlier=() if environment.ids else None
+        )
         state = environment.initial_state(_whole(environment, trace, operations))
         outputs: list[str | None] = []
         reads: set[int] = set()

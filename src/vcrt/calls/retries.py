@@ -24,6 +24,7 @@ from vcrt.certificates.probes import Prober, require_not_told_apart
 from vcrt.environments.contract import Episode, Operation, ReplayRequest
 from vcrt.environments.shared_prefixes import as_values
 from vcrt.environments.tool_calls import CallEnvironment, is_redacted
+from vcrt.errors import MalformedInputError
 from vcrt.orders import Order
 from vcrt.replay.replay import replay_all
 from vcrt.replay.shards import evidence_of
@@ -80,6 +81,13 @@ def retry_calls(environment: CallEnvironment[Any], episode: Episode) -> list[Ret
 
     Raises :class:`UncertifiedError` if replays contradict each other, and the environment's errors.
     """
+    if environment.ids:
+        raise MalformedInputError(
+            "calls that draw ids, of which vcrt cannot say whether they may be made again",
+            found=f"ids of {', '.join(sorted(environment.ids))}",
+            expected="an environment without `ids`: a call that is made again here would draw the same",
+            remedy="let tools take their ids from `initial`",
+        )
     (evidence,) = evidence_of(environment, [episode], settle=partial(settle, within=_WITHIN))
     require_not_told_apart(evidence.cross_checks)
     lattice = sound_lattice(evidence.replays.tree, allow_idle=True)

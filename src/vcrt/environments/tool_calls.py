@@ -12,12 +12,13 @@ import inspect
 import json
 import sys
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, MappingProxyType
 from typing import Any, ClassVar, Generic
 
 from vcrt.environments.contract import (
@@ -33,6 +34,7 @@ from vcrt.environments.contract import (
     Transition,
     Versions,
 )
+from vcrt.environments.drawn_ids import drawing
 from vcrt.environments.registry import name_in_commands, own_module_name
 from vcrt.environments.states.object_copies import copied
 from vcrt.environments.states.object_states import (
@@ -179,6 +181,9 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
     begin_advice: ClassVar[str] = (
         "let reset begin where the trace did; `initial` in the log can say where"
     )
+    #: For each tool that draws ids, their places in its outputs (see :func:`vcrt.environments.drawn_ids.ids_at`). Where
+    #: any are named, each call has random numbers of its own, and a log's later calls get the ids that replay drew.
+    ids: ClassVar[Mapping[str, str | Collection[str]]] = MappingProxyType({})
     #: Exceptions besides :class:`CallRefused` by which ``call`` reports a tool's refusal.
     refusals: ClassVar[tuple[type[Exception], ...]] = ()
 
@@ -258,6 +263,12 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
         found = {_asked(each.payload): each for each in episode.operations}
         for payload in initial.get("probes", ()):
             found.setdefault(_asked(payload), Operation(signature=payload["name"], payload=payload))
+        if self.ids:  # a further call draws other ids than the call that it repeats
+            return tuple(
+                Operation(signature=each.signature, payload={**payload, "turn": "asked"})
+                for each in found.values()
+                if isinstance(payload := each.payload, Mapping)
+            )
         return tuple(found.values())
 
     def step(self, state: State, operation: Operation) -> Transition[State]:
@@ -268,7 +279,8 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
         try:
             # A copy: a later replay of the call must not see what a tool does to its arguments.
             arguments = copied(_in_order(payload["arguments"], payload.get("keys")))
-            output: object = self.call(state, payload["name"], arguments)
+            with drawing(self.ids, lambda: _asked(payload)):
+                output: object = self.call(state, payload["name"], arguments)
         except refusals as error:
             reason = str(error) or type(error).__name__
             output = {"error": reason}
@@ -484,13 +496,16 @@ def operations_of(
     fails: Collection[int] = (),
     redact: bool = False,
     keep_order: bool = False,
+    earlier: Sequence[Call] | None = None,
 ) -> tuple[Operation, ...]:
     """Return the operations of calls, in their order; a repeated call gets a number, so that each name is unique.
 
     ``fails`` has the places of the calls that the tool refuses there: the refusal is their output. With ``keep_order``,
-    each replay gives a tool the keys of its arguments in their order, not sorted.
+    each replay gives a tool the keys of its arguments in their order, not sorted. Where calls draw numbers of their
+    own, ``earlier`` has the trace's calls before them: each repetition draws others.
     """
     seen: dict[str, int] = {}
+    made = Counter(json_digest(call.to_json()) for call in earlier or ())
     operations = []
     for place, call in enumerate(calls):
         text = call_text(call.name, call.arguments)
@@ -502,6 +517,9 @@ def operations_of(
             payload["fails"] = True
         if redact:
             payload["redact"] = True
+        if earlier is not None:
+            payload["turn"] = made[json_digest(call.to_json())]
+            made[json_digest(call.to_json())] += 1
         if keep_order:
             payload |= _kept_order(call.arguments)
         signature = text if seen[text] == 1 else f"{text} #{seen[text]}"

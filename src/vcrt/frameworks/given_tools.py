@@ -134,6 +134,7 @@ def tools_environment(
     name: str | None = None,
     ignored: Collection[str] = (),
     key_order: bool = False,
+    ids: Mapping[str, str | Collection[str]] | None = None,
 ) -> type[CallEnvironment[Any]]:
     """Make the class of an environment of tools as they are, for ``vcrt schedule LOG --environment FILE.py:NAME``.
 
@@ -160,6 +161,9 @@ def tools_environment(
         name: The environment's name; by default, that of the module that calls this function.
         ignored: Attributes of the state that no call can see, such as caches.
         key_order: Whether the order of a mapping's keys is part of the state.
+        ids: For each tool that draws ids by Python (``uuid.uuid4``, ``secrets``, ``random``), their places in its
+            outputs, such as ``{"create": "id"}``. Each call then draws numbers of its own, whatever ran before it, and
+            later calls of a log get the ids that replay drew in place of the log's.
 
     Raises:
         MalformedInputError: There is no tool, two have one name, or something is no tool.
@@ -190,6 +194,7 @@ def tools_environment(
             "name": own,
             "ignored": frozenset(ignored),
             "key_order": key_order,
+            "ids": dict(ids or {}),
         },
     )
 
