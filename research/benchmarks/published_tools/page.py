@@ -57,7 +57,8 @@ def page(results: Mapping[str, Any]) -> str:
     ran = [server for server in results["servers"] if "problem" not in server]
     failed = [server for server in results["servers"] if "problem" in server]
     versions = ", ".join(f"{name} {of}" for name, of in results["versions"].items())
-    parts_of = (*results["servers"], *filter(None, [results.get("openhands")]))
+    of_frameworks = results.get("toolsets", ())
+    parts_of = (*results["servers"], *of_frameworks, *filter(None, [results.get("openhands")]))
     commits = sorted({f"`{each['commit']}`" for each in parts_of})
     head = _HEAD.format(
         versions=f"Run on {results['made']} with {versions}, at commit {' and '.join(commits)}.",
@@ -66,6 +67,7 @@ def page(results: Mapping[str, Any]) -> str:
     parts = [head, _COLUMNS, *(f"{row}\n" for row in table(results))]
     parts += _contradictions(ran)
     parts += _races(ran)
+    parts += _frameworks(of_frameworks)
     parts += _openhands(results.get("openhands"))
     parts += _left_out(ran)
     parts += _not_run(failed, results.get("not_run", ()))
@@ -185,6 +187,79 @@ def _races(ran: list[Any]) -> Iterator[str]:
             number = len(pair["against"]["context"])
             after = f"{number} more call{'s' * (number > 1)}" if number else "nothing"
             yield f"| {server['package']} | {after} | {_cell(calls)} |\n"
+
+
+def _frameworks(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    if not found:
+        return
+    yield _FRAMEWORKS
+    for each in found:
+        pairs = [pair for pair in each["pairs"] if pair["commuted"][1]]
+        idle = ", ".join(f"`{name}`" for name, changed in each["called"].items() if not changed)
+        cells = (
+            f"{each['framework']}: {each['place']}",
+            str(len(each["called"])),
+            each["declared"],
+            f"{len(each['against'])} of {len(pairs)}",
+            idle or "none",
+        )
+        yield f"| {' | '.join(cells)} |\n"
+    yield _AT_ONCE.format(runs=found[0]["against"][0]["runs"])
+    for each in found:
+        for pair in each["against"]:
+            calls = " and ".join(f"`{_cut(call)}`" for call in pair["calls"])
+            apart = "yes" if pair["in_order"] != pair["swapped"] else "no"
+            cells = (each["place"], _cell(calls), apart, str(pair["runs"] - pair["as_in_order"]))
+            yield f"| {' | '.join(cells)} |\n"
+    for each in found:
+        for pair in each["against"]:
+            yield from _ended(each["place"], pair)
+    yield "\nVersions:\n\n"
+    for of in dict.fromkeys((each["framework"], ", ".join(each["versions"])) for each in found):
+        yield f"- {of[0]}: {of[1]}\n"
+
+
+def _ended(place: str, pair: Mapping[str, Any]) -> Iterator[str]:
+    """Say which runs of a message ended in an error that no model sees."""
+    ended = [
+        (outputs[0], count)
+        for (outputs, _), count in pair["in_one_message"]
+        if outputs[0].startswith("the run ends")
+    ]
+    if ended:
+        yield f"\nOf {place}, in one message, {' and '.join(f'`{_cut(call)}`' for call in pair['calls'])}:\n\n"
+        yield "```text\n"
+        for said, count in ended:
+            yield f"{count} of {pair['runs']}: {_cut(said)}\n"
+        yield "```\n"
+
+
+_FRAMEWORKS = """
+## Toolsets of frameworks
+
+Examples and toolkits that frameworks publish, by `vcrt.tools_environment`. Nothing was changed in the tools. The calls
+are in `research/benchmarks/published_tools/toolsets.py`, the first states in `frameworks` beside it.
+
+- **at once**: pydantic-ai runs the calls of a message at once, unless a tool says `sequential`. LangGraph's `ToolNode`
+  and the runner of OpenAI Agents run all of them at once, and have no declaration for a tool.
+- **must not run at once**: pairs of calls that did not commute in some replay, of the pairs of tools that were compared.
+- **changed nothing**: tools whose calls never changed the state. They could overlap with each other, as they do; nothing
+  says so.
+
+| toolset | tools called | declared | must not run at once | changed nothing |
+| --- | --- | --- | --- | --- |
+"""
+
+_AT_ONCE = """
+Each of these pairs was then given to the framework itself, by a program that uses nothing of `vcrt`, with a model that
+is a script: in two messages, in both orders, and {runs} times in one message. "Apart" says whether the two orders
+gave other outputs or another end. The last column counts runs of the one message, in the order of the log, that ended
+otherwise than the two messages in that order. 0 means that no race was seen here: a tool of Python that never awaits
+runs to its end before the next begins, and stops doing so when it awaits.
+
+| toolset | calls | apart | of {runs}, in one message, otherwise |
+| --- | --- | --- | --- |
+"""
 
 
 def _openhands(found: Mapping[str, Any] | None) -> Iterator[str]:

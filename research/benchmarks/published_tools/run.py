@@ -2,6 +2,7 @@
 
     python research/benchmarks/published_tools/run.py            # what is not done yet; then the results and the page
     python research/benchmarks/published_tools/run.py --only git # one server
+    python research/benchmarks/published_tools/run.py --only ANALYST # one toolset of a framework
     python research/benchmarks/published_tools/run.py --page     # the page alone, from the results
 
 It needs Python 3.12 as `python3.12`, npm, git, and an environment with `vcrt[mcp]` and `examples/mcp_servers`. Servers
@@ -27,10 +28,12 @@ from typing import Any
 
 import openhands_calls
 import servers
+from framework_runs import found_of_toolset
 from page import PAGE, page
 from plain_client import PlainClient
 from published_servers import BUILD, Called, Row, masked_text
 from servers import NOT_RUN, ROWS
+from toolsets import TOOLSETS, Toolset
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results" / "published_tools.json"
@@ -44,7 +47,7 @@ _SHOWN = 600
 def main() -> None:
     """Run what is not done yet, and write the results and the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="*", help="keys of servers; all by default")
+    parser.add_argument("--only", nargs="*", help="keys of servers and toolsets; all by default")
     parser.add_argument("--page", action="store_true", help="write the page alone")
     given = parser.parse_args()
     if not given.page:
@@ -53,6 +56,14 @@ def main() -> None:
             print(f"{number}/{len(rows)} {row.package} {row.version}", flush=True)
             done = found_of(row)
             print(f"  {done.get('problem') or summary(done)}", flush=True)
+        for toolset in TOOLSETS:
+            if given.only is None or toolset.key in given.only:
+                print(f"{toolset.framework.name}: {toolset.place}", flush=True)
+                print(
+                    f"  {len(toolset_found(toolset)['against'])} pairs do not commute", flush=True
+                )
+        if given.only is None:
+            openhands()
         write_results()
     PAGE.write_text(page(json.loads(RESULTS.read_text())))
 
@@ -80,6 +91,21 @@ def found_of(row: Row) -> dict[str, Any]:
     except (RuntimeError, OSError, subprocess.SubprocessError) as error:
         found["problem"] = str(error)[:400]
     found["seconds"] = round(time.monotonic() - started)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps(found, indent=1))
+    return found
+
+
+def toolset_found(row: Toolset) -> dict[str, Any]:
+    """Return what was found of a toolset of a framework; run it unless the same row was run before."""
+    kept, said = BUILD / "found" / f"{row.key}.json", repr(row)
+    if kept.exists():
+        found: dict[str, Any] = json.loads(kept.read_text())
+        if found["row"] == said:
+            return found
+    log = log_of(row.key, row.traces)
+    at = {"row": said, "commit": commit()}
+    found = at | found_of_toolset(row, output_of, log, _OF_A_TRACE)
     kept.parent.mkdir(parents=True, exist_ok=True)
     kept.write_text(json.dumps(found, indent=1))
     return found
@@ -137,10 +163,21 @@ def told_of_locks(
     return {"rows": rows, "read_only": sorted(read), "contradicted": sorted(read & changed)}
 
 
-def output_of(command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
-    """Return what a command prints; raises :class:`RuntimeError` with its last words if it prints nothing."""
+def output_of(
+    command: Sequence[str], env: Mapping[str, str] | None = None, given: str | None = None
+) -> str:
+    """Return what a command prints of what it is given.
+
+    Raises :class:`RuntimeError` with its last words if it prints nothing.
+    """
     ended = subprocess.run(
-        command, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=env
+        command,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+        env=env,
+        input=given,
     )
     if not ended.stdout.strip():
         said = ended.stderr[max(ended.stderr.rfind("error: "), 0) :]
@@ -341,8 +378,14 @@ def write_results() -> None:
         "servers": [{name: of for name, of in each.items() if name != "row"} for each in found],
     }
     document["not_run"] = [list(each) for each in NOT_RUN]
-    if (of_openhands := openhands()) is not None:
-        document["openhands"] = of_openhands
+    kept = [BUILD / "found" / f"{toolset.key}.json" for toolset in TOOLSETS]
+    of_frameworks = [json.loads(file.read_text()) for file in kept if file.exists()]
+    document["toolsets"] = [
+        {name: of for name, of in each.items() if name != "row"} for each in of_frameworks
+    ]
+    of_openhands = BUILD / "found" / "openhands.json"
+    if of_openhands.exists():
+        document["openhands"] = json.loads(of_openhands.read_text())
     RESULTS.write_text(json.dumps(document, indent=1, sort_keys=False) + "\n")
 
 

@@ -27,6 +27,7 @@ _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _ITEMS = {
     "sql": "CREATE TABLE item (id INTEGER PRIMARY KEY, name TEXT); INSERT INTO item VALUES (1, 'tea');"
 }
+_NOON = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
 _BOOK, _WORD, _SLIDES = "{state}/b.xlsx", "{state}/a.docx", "{state}/a.pptx"
 _NOTEBOOK = (
     '{"cells": [{"cell_type": "code", "execution_count": null, "id": "one", "metadata": {}, "outputs": [], '
@@ -523,31 +524,123 @@ ROWS = (
         package="mcp-kb-sqlite",
         version="0.2.1",
         program="mcp-kb-sqlite",
-        restart=True,
-        masks=(_TIME,),
-        traces=((("list_namespaces", {}), ("list", {}), ("search", {"query": "tea"})),),
-    ),
-    Row(
-        key="vault",
-        registry="PyPI",
-        package="markdown-vault-mcp",
-        version="5.1.0",
-        program="markdown-vault-mcp",
-        arguments=("serve",),
-        env={"MARKDOWN_VAULT_MCP_SOURCE_DIR": "{state}"},
-        initial={"a.md": "# A\n\ntea\n"},
-        restart=True,
+        env={"DB_PATH": "{state}/kb.db"},
+        refusals=("Not found",),
         masks=(_TIME,),
         traces=(
             (
-                ("write", {"path": "b.md", "content": "# B\n"}),
-                ("write", {"path": "b.md", "content": "# B\n"}),
+                ("save", {"ns": "a", "key": "tea", "title": "Tea", "data": "green"}),
+                ("list", {}),
+                ("search", {"query": "tea"}),
             ),
             (
-                ("append", {"path": "a.md", "content": "more\n"}),
-                ("read", {"path": "a.md"}),
+                ("save", {"ns": "a", "key": "tea", "title": "Tea", "data": "green"}),
+                ("replace", {"id": 1, "old_string": "green", "new_string": "black"}),
+                ("get", {"id": 1, "include_data": True}),
             ),
         ),
+    ),
+    Row(
+        key="time",
+        registry="PyPI",
+        package="mcp-server-time",
+        version="2026.10.19",
+        program="mcp-server-time",
+        arguments=("--local-timezone", "UTC"),
+        masks=(_TIME,),
+        traces=(
+            (
+                ("get_current_time", {"timezone": "UTC"}),
+                ("convert_time", _NOON),
+                ("convert_time", {**_NOON, "time": "13:00"}),
+            ),
+        ),
+        note="It reads the clock, and `convert_time` takes the day from it. Without this, vcrt refuses its calls: "
+        "replays of one call differ.",
+    ),
+    Row(
+        key="duckdb",
+        registry="PyPI",
+        package="mcp-server-duckdb",
+        version="1.1.0",
+        with_them=("mcp<2",),
+        program="mcp-server-duckdb",
+        arguments=("--db-path", "{state}/a.duckdb"),
+        ignored=frozenset({"a.duckdb"}),
+        views=(("query", {"query": "SELECT * FROM item"}),),
+        refusals=("Database error",),
+        traces=(
+            (
+                ("query", {"query": "CREATE TABLE item (name TEXT)"}),
+                ("query", {"query": "INSERT INTO item VALUES ('tea')"}),
+                ("query", {"query": "INSERT INTO item VALUES ('rice')"}),
+                ("query", {"query": "SELECT count(*) FROM item"}),
+            ),
+        ),
+        note="The state is what `SELECT * FROM item` shows, in its order.",
+    ),
+    Row(
+        key="cadence",
+        registry="PyPI",
+        package="cadence-todo",
+        version="0.2.41",
+        program="cadence",
+        arguments=("--home", "{state}", "mcp"),
+        masks=(_TIME,),
+        traces=(
+            (
+                ("add_task", {"title": "buy tea"}),
+                ("add_task", {"title": "buy rice"}),
+                ("list_tasks", {}),
+                ("export_tasks", {}),
+            ),
+            (
+                ("add_task", {"title": "buy tea"}),
+                ("complete_task", {"id": 1}),
+                ("reprioritise_task", {"id": 1, "priority": "high"}),
+                ("show_task", {"id": 1}),
+            ),
+            (
+                ("add_task", {"title": "buy tea"}),
+                ("schedule_task", {"id": 1, "due": "2027-01-02"}),
+                ("overdue_tasks", {}),
+                ("undo", {}),
+            ),
+        ),
+    ),
+    Row(
+        key="ai_todo",
+        registry="PyPI",
+        package="ai-todo",
+        version="3.0.2",
+        program="ai-todo",
+        arguments=("serve",),
+        masks=(_TIME, r"[0-9]{2}:[0-9]{2}:[0-9]{2}", r"\b[0-9a-f]{64}\b"),
+        ignored=frozenset({".ai-todo", ".ai-todo/*", ".cursor", ".cursor/*"}),
+        traces=(
+            (
+                ("add_task", {"description": "buy tea"}),
+                ("add_task", {"description": "buy rice"}),
+                ("list_tasks", {}),
+            ),
+        ),
+    ),
+    Row(
+        key="obsidian",
+        registry="npm",
+        package="mcp-obsidian",
+        version="1.0.0",
+        program="mcp-obsidian",
+        arguments=("{state}",),
+        initial={"a.md": "# A\n\ntea\n", "b.md": "# B\n"},
+        traces=(
+            (
+                ("read_notes", {"paths": ["a.md"]}),
+                ("search_notes", {"query": "a"}),
+                ("read_notes", {"paths": ["b.md", "c.md"]}),
+            ),
+        ),
+        note="It has no tool that writes.",
     ),
 )
 
@@ -569,6 +662,19 @@ NOT_RUN = (
         "no verdict: two processes did not describe themselves alike; not looked into",
     ),
     ("mcp-memory-libsql", "0.0.17", "not finished in time: it is started anew for each state"),
+    (
+        "cadence-todo",
+        "0.2.41",
+        "no verdict: with times left out, states that look alike answered otherwise; not looked into",
+    ),
+    (
+        "mcp-json-yaml-toml",
+        "0.10.2",
+        "its first call downloads a program, which takes a network",
+    ),
+    ("markdown-vault-mcp", "5.1.0", "replays of one call differ; not looked into"),
+    ("csv-mcp-server", "1.0.0", "it draws the name of a session, which later calls must give"),
+    ("obsidian-mcp", "2.0.1", "it takes Node 22"),
     (
         "mcp-shrimp-task-manager",
         "1.0.21",
