@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
-from itertools import permutations, product
+from itertools import permutations
 from types import MappingProxyType
 from typing import TypeAlias, TypeVar
 
@@ -89,12 +89,20 @@ def first_before_second(items: Sequence[Item], places: Sequence[int]) -> list[It
 
 def transitive_closure(pairs: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
     """Return all pairs that follow from the given pairs; a cycle gives pairs of an operation with itself."""
-    closure = set(pairs)
-    while True:
-        more = {(a, d) for (a, b), (c, d) in product(closure, repeat=2) if b == c} - closure
-        if not more:
-            return frozenset(closure)
-        closure |= more
+    return frozenset((a, b) for a, after in _followers(pairs).items() for b in after)
+
+
+def _followers(pairs: Iterable[tuple[int, int]]) -> dict[int, set[int]]:
+    """Return, for each operation of a pair, all that follow it (Warshall's algorithm)."""
+    after: dict[int, set[int]] = {}
+    for a, b in pairs:
+        after.setdefault(a, set()).add(b)
+        after.setdefault(b, set())
+    for middle, behind in after.items():
+        for found in after.values():
+            if middle in found:
+                found |= behind
+    return after
 
 
 def transitive_reduction(pairs: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
@@ -103,11 +111,10 @@ def transitive_reduction(pairs: Iterable[tuple[int, int]]) -> frozenset[tuple[in
     Raises ``ValueError`` if the pairs contain a cycle.
     """
     given = frozenset(pairs)
-    closure = transitive_closure(given)
-    if any(a == b for a, b in closure):
+    after = _followers(given)
+    if any(a in behind for a, behind in after.items()):
         raise ValueError("the precedence pairs contain a cycle, so no reduction of them is unique")
-    implied = {(a, d) for (a, b), (c, d) in product(closure, repeat=2) if b == c}
-    return given - implied
+    return frozenset((a, d) for a, d in given if not any(d in after[b] for b in after[a]))
 
 
 def orbit_of(start: Order, orders: Collection[Order], is_certified: SwapCertified) -> list[Order]:

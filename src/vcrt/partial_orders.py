@@ -94,13 +94,37 @@ class PartialOrder:
             behind[before] |= 1 << after
         return tuple(map(or_, self.predecessors, behind))
 
-    def moves(self, done: int) -> list[int]:
-        """Return the operations that may come next after those of ``done`` have run, ascending."""
+    @cached_property
+    def followers(self) -> tuple[int, ...]:
+        """For each operation, the set of operations that must stand after it."""
+        pairs = zip(self.related, self.predecessors, strict=True)
+        return tuple(every & ~before for every, before in pairs)
+
+    def moves(self, done: int, reads: int = 0) -> list[int]:
+        """Return the operations that may come next after those of ``done`` have run, ascending.
+
+        Of the operations in ``reads``, which ``done`` leaves out, those may have run that must stand before another;
+        returned are those that may not have run yet.
+
+        >>> PartialOrder.of(4, [(0, 1), (2, 3)]).moves(0b1000, 0b101)
+        [0, 1]
+        """
+        known = done | reads
         return [
             operation
             for operation, before in enumerate(self.predecessors)
-            if not done >> operation & 1 and not before & ~done
+            if not done >> operation & 1
+            and not before & ~known
+            and not (reads >> operation & 1 and self.followers[operation] & done)
         ]
+
+    def unordered(self, operations: Iterable[int]) -> list[tuple[int, int]]:
+        """Return the pairs of some operations of which either may stand first.
+
+        >>> PartialOrder.of(3, [(0, 1)]).unordered([0, 1, 2])
+        [(0, 2), (1, 2)]
+        """
+        return [(a, b) for a, b in combinations(operations, 2) if not self.related[a] >> b & 1]
 
     def allows(self, order: Sequence[int]) -> bool:
         """Return whether ``order``, complete or a prefix, keeps every pair."""

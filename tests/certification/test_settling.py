@@ -17,13 +17,18 @@ from vcrt.replay import lattice_replay
 from vcrt.replay.lattice_replay import replay_lattices
 
 
+def made_of(replays):
+    """The schedule of what was settled, of the contexts alone."""
+    return schedule_of(replays.tree, reads=replays.reads)
+
+
 def schedules(seed, steps):
     """The schedule of all contexts, and of those that settle it, with how many sequences each took."""
     every = contexts_of(seed, steps)
     some = settle(ENVIRONMENT, drawn(seed, steps))
     return (
         schedule_of(every.tree),
-        schedule_of(some.tree),
+        made_of(some),
         (len(every.tree.answers), len(some.tree.answers)),
     )
 
@@ -36,7 +41,7 @@ def test_the_order_is_legal_complete_and_of_pairs_that_must_wait(steps):
         legal = set(legal_of(seed, steps))
         if not legal:
             with pytest.raises(UncertifiedError, match="reference order itself is refused"):
-                schedule_of(settle(ENVIRONMENT, drawn(seed, steps)).tree)
+                made_of(settle(ENVIRONMENT, drawn(seed, steps)))
             continue
         every, some, counts = schedules(seed, steps)
         allowed = set(linear_extensions(steps, some.order.pairs))
@@ -66,7 +71,7 @@ def test_more_steps_have_the_schedule_of_all_contexts(steps):
         if Lattice.of(every.tree).terminal is None:
             continue
         some = settle(ENVIRONMENT, made)
-        found = schedule_of(some.tree)
+        found = made_of(some)
         assert _is_supported(Lattice.of(every.tree), found.order), seed
         assert len(some.tree.answers) < len(every.tree.answers)
         same += found.order == schedule_of(every.tree).order
@@ -74,10 +79,10 @@ def test_more_steps_have_the_schedule_of_all_contexts(steps):
 
 
 def test_contexts_are_sampled_where_an_order_allows_too_many(monkeypatch):
-    made = episode([["get", 0, 1]] * 12)
-    assert schedule_of(settle(ENVIRONMENT, made).tree).complete is False
+    made = episode([["add", 0, 1]] * 12)
+    assert made_of(settle(ENVIRONMENT, made)).complete is False
     monkeypatch.setattr(settling, "MOST", 100)
-    few = episode([["get", 0, 1]] * 8)
+    few = episode([["add", 0, 1]] * 8)
     found = checked_schedule(ENVIRONMENT, settle(ENVIRONMENT, few))
     assert found.waves == (tuple(range(8)),)
     assert not found.complete
@@ -106,6 +111,71 @@ def test_states_that_hide_something_give_no_schedule():
         checked_schedule(Twins(), replays, once=True)
 
 
+class Counting(Cells):
+    """What reads is counted where the canonical form does not show it; from the ``shows``-th on, an output tells."""
+
+    shows = 1
+
+    def initial_state(self, episode):
+        return (1, 0)
+
+    def step(self, state, operation):
+        value, reads = state
+        if operation.payload == "get":
+            return Accepted((value, reads + 1), str(value))
+        if operation.payload == "tell":
+            return Accepted((value + 100, reads), str(reads >= self.shows))
+        return Accepted((value + operation.payload, reads))
+
+    def canonical(self, state):
+        return str(state[0]).encode()
+
+
+@pytest.mark.parametrize("shows", [1, 2, 3])
+def test_a_call_that_only_seems_to_read_gives_no_schedule(shows):
+    world = Counting()
+    world.shows = shows
+    for made in (["get", "get", "get", "tell"], [1, "get", "get", 2, "get", "tell", 3]):
+        replays = settle(world, episode(made))
+        with pytest.raises(UncertifiedError, match="one hash, but differ"):
+            checked_schedule(world, replays, once=True)
+
+
+class Late(Cells):
+    """A step that leaves the state as it is, unless another came before."""
+
+    def initial_state(self, episode):
+        return ()
+
+    def step(self, state, operation):
+        number = operation.payload
+        changes = number or 1 in state
+        return Accepted(tuple(sorted((*state, number))) if changes else state, str(number))
+
+    def canonical(self, state):
+        return repr(state).encode()
+
+
+def test_a_step_that_writes_only_after_another_is_no_read():
+    replays = settle(Late(), episode([0, 1, 2]))
+    assert replays.reads == 0
+    schedule = checked_schedule(Late(), replays, once=True)
+    assert schedule.complete
+    assert schedule.order.pairs == ((0, 1),)
+
+
+@pytest.mark.parametrize("steps", [5, 6])
+def test_calls_that_read_take_few_replays_and_wait_for_what_they_see(steps):
+    world, made = ENVIRONMENT, [["get", k % 3, 1] for k in range(20)]
+    replays = settle(world, episode([*made, *[["add", k % 3, 1] for k in range(steps)]]))
+    schedule = made_of(replays)
+    assert schedule.complete
+    assert len(replays.tree.answers) < 6_000
+    assert schedule.order.pairs == tuple(
+        (read, 20 + write) for read in range(20) for write in range(steps) if read % 3 == write % 3
+    )
+
+
 @pytest.mark.parametrize("steps", [4, 5])
 def test_what_a_time_limit_leaves_unsettled_keeps_the_reference_order(monkeypatch, steps):
     for seed in range(25):
@@ -121,14 +191,17 @@ def test_what_a_time_limit_leaves_unsettled_keeps_the_reference_order(monkeypatc
             replays = settle(ENVIRONMENT, made, within=ticks + 1)
             stopped_after = replays.stopped_after
             schedule = schedule_of(
-                replays.tree, settled=replays.settled, stopped_after=stopped_after
+                replays.tree,
+                reads=replays.reads,
+                settled=replays.settled,
+                stopped_after=stopped_after,
             )
             assert schedule.complete
             assert _is_supported(lattice, schedule.order), (seed, ticks)
             assert set(linear_extensions(steps, schedule.order.pairs)) <= legal
             assert all(edge.certificate is None for edge in schedule.unsettled)
             if replays.stopped_after is None:
-                assert schedule == schedule_of(settle(ENVIRONMENT, made).tree)
+                assert schedule == made_of(settle(ENVIRONMENT, made))
             waiting.append(len(schedule.unsettled))
         assert waiting[-1] == 0
         assert replays.stopped_after is None
@@ -153,7 +226,7 @@ class Hours(Cells):
 def test_a_schedule_allows_no_order_beside_the_one_that_was_settled():
     # Either 0 before 1 or 1 before 2 will do; what is settled is the first, and not all of the second was replayed.
     replays = settle(Hours(), episode([[3, 1], [3, 4], [4, None]]))
-    schedule = schedule_of(replays.tree, settled=replays.settled)
+    schedule = schedule_of(replays.tree, reads=replays.reads, settled=replays.settled)
     assert schedule.complete
     assert schedule.order.pairs == ((0, 1),)
     for within in (None, 1e-9):
@@ -167,13 +240,15 @@ def test_orders_from_fresh_states_end_at_the_time_limit():
 
 
 def test_sampling_ends_at_the_time_limit_too(monkeypatch):
-    made = episode([["get", 0, 1]] * 8)
+    made = episode([["add", 0, 1]] * 8)
     monkeypatch.setattr(settling, "MOST", 100)
     ticks = iter(range(100_000))
     monkeypatch.setattr(lattice_replay, "monotonic", lambda: next(ticks))
     monkeypatch.setattr(settling, "monotonic", lambda: 0)
     replays = settle(ENVIRONMENT, made, within=150)
     assert replays.stopped_after == 150
-    schedule = schedule_of(replays.tree, settled=replays.settled, stopped_after=150)
+    schedule = schedule_of(
+        replays.tree, reads=replays.reads, settled=replays.settled, stopped_after=150
+    )
     assert schedule.complete
     assert schedule.unsettled

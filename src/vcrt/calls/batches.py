@@ -28,6 +28,9 @@ from vcrt.limits import MAX_COMPLETE
 from vcrt.partial_orders import PartialOrder
 from vcrt.replay.lattice_replay import replay_lattices
 
+#: Whole orders of a batch that are walked at random; those of the whole schedule are walked beside.
+_WHOLE_ORDERS = 8
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conflict:
@@ -50,8 +53,9 @@ class Batch:
     """Calls that were sent together, in the order in which they are taken, and what their order changes.
 
     ``place`` is the log's line. ``raced``: they are taken in another order than they were made in, which alone gives
-    the log's outputs. ``num_contexts`` counts the contexts in which its calls were compared: all that its orders lead
-    to if it is ``complete``, else some. ``problem`` says why nothing was compared, if so.
+    the log's outputs. ``num_contexts`` counts the contexts in which its calls were compared, without those that differ
+    in nothing but calls that only read: all that its orders lead to if it is ``complete``, else some. ``problem`` says
+    why nothing was compared, if so.
     """
 
     calls: tuple[int, ...]
@@ -154,7 +158,9 @@ class BatchTests:
             or (sequence[: calls.start] == prefix and max(sequence) < calls.stop)
         }
         return sound_lattice(
-            ReplayTree.of(number, within, self.answers.contradiction), allow_idle=True
+            ReplayTree.of(number, within, self.answers.contradiction),
+            allow_idle=True,
+            reads=self.replays.reads,
         )
 
     def _replay(self, calls: range) -> None:
@@ -167,7 +173,9 @@ class BatchTests:
             initial={**initial, "before": [*before, *earlier]},
             operations=episode.operations[calls.start : calls.stop],
         )
-        (found,) = replay_lattices(self.environment, [window], until=self.until)
+        (found,) = replay_lattices(
+            self.environment, [window], until=self.until, whole_orders=_WHOLE_ORDERS
+        )
         for sequence, reached in found.tree.answers.items():
             if sequence:
                 whole = (*range(calls.start), *(calls[n] for n in sequence))
@@ -176,7 +184,7 @@ class BatchTests:
             raise UncertifiedError("nondeterministic", found.tree.contradiction)
 
     def _moves(self, lattice: Lattice, number: int, calls: range) -> list[int]:
-        return [n for n in self.order.moves(lattice.contexts[number].done) if n in calls]
+        return [n for n in lattice.moves(number, self.order) if n in calls]
 
     def _contexts(self, lattice: Lattice, calls: range) -> tuple[list[int], bool]:
         """Return the contexts that orders of a batch lead to, by length, and whether all were replayed."""
@@ -195,7 +203,7 @@ class BatchTests:
         """Return the pairs that were compared, each with the first context in which its order matters, if any does."""
         found: dict[tuple[int, int], int | None] = {}
         for number in contexts:
-            for pair in combinations(self._moves(lattice, number, calls), 2):
+            for pair in self.order.unordered(self._moves(lattice, number, calls)):
                 shown = lattice.shown(number, pair)
                 if shown is not None and shown[0] != "vacuous" and found.get(pair) is None:
                     found[pair] = None if shown[0] == "diamond" else number

@@ -21,6 +21,7 @@ from vcrt.certificates.certificates import UncertifiedError
 from vcrt.certificates.lattice import Lattice
 from vcrt.certificates.long_episodes import sound_lattice
 from vcrt.certificates.probes import Prober, require_not_told_apart
+from vcrt.certificates.replay_tree import EpisodeReplays
 from vcrt.environments.contract import Episode, Operation, ReplayRequest
 from vcrt.environments.shared_prefixes import as_values
 from vcrt.environments.tool_calls import CallEnvironment, is_redacted
@@ -89,6 +90,7 @@ def retry_calls(environment: CallEnvironment[Any], episode: Episode) -> list[Ret
             remedy="let tools take their ids from `initial`",
         )
     (evidence,) = evidence_of(environment, [episode], settle=partial(settle, within=_WITHIN))
+    _require_one_answer(environment, evidence.replays)
     require_not_told_apart(evidence.cross_checks)
     lattice = sound_lattice(evidence.replays.tree, allow_idle=True)
     calls = range(episode.num_operations)
@@ -142,6 +144,14 @@ def contradicted_hints(
             for hint in (hint for hint, declared in said if declared):
                 found.setdefault((tool.name, hint), one.call)
     return tuple((name, hint, call) for (name, hint), call in found.items())
+
+
+def _require_one_answer(environment: CallEnvironment[Any], replays: EpisodeReplays) -> None:
+    """Raise :class:`UncertifiedError` if the log's own order gives something else when it is replayed again."""
+    own = tuple(range(replays.episode.num_operations))
+    (again,) = replay_all(environment, [ReplayRequest(replays.episode, own)], backwards=True)
+    if again != replays.tree.replay(own):
+        raise UncertifiedError("nondeterministic", "two replays of the log's own order differ")
 
 
 def _contexts_of(lattice: Lattice, call: int) -> list[Order]:

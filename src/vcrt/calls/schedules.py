@@ -132,16 +132,18 @@ def schedule_of(
     tree: ReplayTree,
     flows: Sequence[DataFlow] = (),
     *,
+    reads: int = 0,
     settled: PartialOrder | None = None,
     stopped_after: float | None = None,
 ) -> Schedule:
     """Make the schedule of what was replayed, which a time limit may have ``stopped_after`` so many seconds.
 
-    Where the replays sought an order to be ``settled``, the schedule's order allows nothing that was not replayed.
+    Where the replays sought an order to be ``settled``, the schedule's order allows nothing that was not replayed, but
+    for contexts that differ in nothing but ``reads`` (:class:`vcrt.certificates.replay_tree.EpisodeReplays`).
     Raises :class:`UncertifiedError` as :func:`sound_lattice` does, and if the reference order is refused
     (``outside_schema``).
     """
-    lattice = sound_lattice(tree, allow_idle=True)
+    lattice = sound_lattice(tree, allow_idle=True, reads=reads)
     if lattice.terminal is None:
         raise UncertifiedError("outside_schema", "the reference order itself is refused")
     found = _directed(lattice)
@@ -157,7 +159,7 @@ def schedule_of(
         order = _without_needless(lattice, order)
     covering = transitive_reduction(order.pairs)
     edges = [
-        _edge(lattice, order, pair, found.get(pair))
+        _edge(lattice, order, pair, found.get(pair), is_direct=pair in covering)
         for pair in order.pairs
         if pair in covering or pair in found
     ]
@@ -190,33 +192,41 @@ def _with_unsettled(lattice: Lattice, found: Mapping[_Pair, int | None]) -> dict
         missing: dict[int, set[_Pair]] = {}
         for number in lattice.legal_contexts(order):
             context = lattice.contexts[number]
-            moves = order.moves(context.done)
-            pairs = missing.setdefault(len(context.sequence), set())
+            moves = lattice.moves(number, order)
+            pairs = missing.setdefault(context.done.bit_count(), set())
             pairs.update(
                 pair
-                for pair in combinations(moves, 2)
+                for pair in order.unordered(moves)
                 if (shown := lattice.by_pair[pair].get(number)) is None or shown[0] != "diamond"
             )
             if not all(isinstance(lattice.transitions.get((number, step)), int) for step in moves):
                 # No such context: what it has done waits for all that stands before it.
-                sequence = (*context.sequence, *moves)
-                pairs |= {(one, other) for other, one in combinations(sequence, 2) if one < other}
+                done = [step for step in context.sequence if context.done >> step & 1]
+                late = {(b, a) for a, b in combinations((*done, *moves), 2) if b < a}
+                every = {(a, b) for b in (*done, *moves) for a in range(b)}
+                pairs |= late.difference(order.pairs) or every.difference(order.pairs)
         if not any(missing.values()):
             return known
         shortest = min(length for length, pairs in missing.items() if pairs)
         known |= dict.fromkeys(sorted(missing[shortest]))
 
 
-def _edge(lattice: Lattice, order: PartialOrder, pair: _Pair, context: int | None) -> Edge:
+def _edge(
+    lattice: Lattice, order: PartialOrder, pair: _Pair, context: int | None, *, is_direct: bool
+) -> Edge:
     """Return the edge of a pair, if possible with a certificate from a context that the rest of the order allows."""
-    others = PartialOrder.of(order.num_operations, set(order.pairs) - {pair})
-    legal = lattice.legal_contexts(others)
-    shown = (
-        number
-        for number, (verdict, first) in lattice.by_pair[pair].items()
-        if number in legal and first == pair[0] and verdict not in ("diamond", "vacuous")
-    )
-    context = next(shown, context)
+    if is_direct:
+        others = PartialOrder.of(order.num_operations, set(order.pairs) - {pair})
+        legal = lattice.legal_contexts(others)
+        shown = (
+            number
+            for number, (verdict, first) in lattice.by_pair[pair].items()
+            if number in legal
+            and first == pair[0]
+            and verdict not in ("diamond", "vacuous")
+            and {*pair} <= {*lattice.moves(number, others)}
+        )
+        context = next(shown, context)
     return Edge(
         first=pair[0],
         second=pair[1],
@@ -243,10 +253,10 @@ def _without_needless(lattice: Lattice, order: PartialOrder) -> PartialOrder:
 def _is_supported(lattice: Lattice, order: PartialOrder) -> bool:
     """Tell whether, in every context that the order allows, all steps that may come next are accepted and commute."""
     for number in lattice.legal_contexts(order):
-        moves = order.moves(lattice.contexts[number].done)
+        moves = lattice.moves(number, order)
         if not all(isinstance(lattice.transitions.get((number, step)), int) for step in moves):
             return False
-        for pair in combinations(moves, 2):
+        for pair in order.unordered(moves):
             shown = lattice.by_pair[pair].get(number)
             if shown is None or shown[0] != "diamond":
                 return False
@@ -266,13 +276,13 @@ def _directed(lattice: Lattice) -> Mapping[_Pair, int | None]:
     """
     found: dict[_Pair, int | None] = {}
     apart = _apart(lattice)
-    for size in sorted({len(lattice.contexts[number].sequence) for number in apart}):
+    for size in sorted({lattice.contexts[number].done.bit_count() for number in apart}):
         order = PartialOrder.of(lattice.num_operations, found)
         legal = lattice.legal_contexts(order)
         for number, pairs in apart.items():
             context = lattice.contexts[number]
-            if len(context.sequence) == size and number in legal:
-                moves = order.moves(context.done)
+            if context.done.bit_count() == size and number in legal:
+                moves = lattice.moves(number, order)
                 for pair in pairs:
                     if pair[0] in moves and pair[1] in moves:
                         found.setdefault(pair, number)
@@ -311,8 +321,8 @@ def _unsupported(lattice: Lattice, order: PartialOrder, compared: frozenset[_Pai
         if pair not in known:
             return [pair]
     for number in sorted(lattice.legal_contexts(order)):
-        done = lattice.contexts[number].done
-        for step in order.moves(done):
+        done = lattice.contexts[number].done | lattice.reads
+        for step in lattice.moves(number, order):
             answer = lattice.transitions.get((number, step))
             if isinstance(answer, str):
                 return [(i, step) for i in range(step) if not done >> i & 1]
@@ -335,7 +345,11 @@ def checked_schedule(
     """
     until = inf if within is None else monotonic() + within
     make = partial(
-        schedule_of, flows=flows, settled=replays.settled, stopped_after=replays.stopped_after
+        schedule_of,
+        flows=flows,
+        reads=replays.reads,
+        settled=replays.settled,
+        stopped_after=replays.stopped_after,
     )
     schedule = make(replays.tree)
     if schedule.complete and not once:

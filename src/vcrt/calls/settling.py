@@ -6,26 +6,30 @@ stands before it. So contexts that only other orders reach are never replayed: i
 other these are nearly all. :func:`vcrt.calls.schedules.checked_schedule` tests with whole orders from fresh states that
 equal states have equal futures.
 
+Steps that only read lead to no new state: contexts that differ in nothing but these are one, and a step that reads runs
+in each of them. That a state is the same after it as before is taken from its canonical form, and tested: each other
+step is made right after it once, where both may come next.
+
 If the order allows too many contexts, they are sampled (:mod:`vcrt.certificates.sampling`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import combinations
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from time import monotonic
 
+from vcrt.certificates.lattice import still_reading
 from vcrt.certificates.replay_tree import EpisodeReplays, Reached
 from vcrt.environments.contract import Environment, Episode
 from vcrt.orders import Order, transitive_reduction
-from vcrt.partial_orders import PartialOrder
+from vcrt.partial_orders import PartialOrder, members
 from vcrt.replay.lattice_replay import AT_A_TIME, Asking, Work, run_asked, sampled_contexts
 
 #: Up to so many sequences, each context goes on from two of those that lead there; beyond, from one.
 TWICE = 2_000
 #: Sequences beyond which contexts are sampled.
-MOST = 12_000
+MOST = 6_000
 
 
 def settle(
@@ -38,12 +42,14 @@ def settle(
     walk = _Walk(Work(episode, complete=True))
     run_asked(environment, [(walk.work, walk.asking(within))])
     if walk.too_many:
-        sampled = Work(episode, complete=False, until=walk.work.until)
-        run_asked(environment, [(sampled, sampled_contexts(sampled))])
+        sampled = replace(walk.work, complete=False)
+        run_asked(environment, [(sampled, sampled_contexts(sampled, whole=False))])
         if not sampled.stopped:
-            return EpisodeReplays(episode, sampled.tree())
+            return EpisodeReplays(episode, sampled.tree(), reads=_reads(sampled.answers))
     after = within if walk.too_many or walk.work.stopped else None
-    return EpisodeReplays(episode, walk.work.tree(), settled=walk.order, stopped_after=after)
+    return EpisodeReplays(
+        episode, walk.work.tree(), reads=walk.reads, settled=walk.order, stopped_after=after
+    )
 
 
 _Pair = tuple[int, int]
@@ -51,15 +57,26 @@ _Pair = tuple[int, int]
 _States = dict[str, tuple[Order, ...]]
 
 
+def _reads(answers: Mapping[Order, Reached]) -> int:
+    """Return the steps that never changed the state."""
+    return still_reading(answers, sum(1 << step for step in max(answers, key=len)))
+
+
 @dataclass(slots=True)
 class _Walk:
-    """The contexts of one episode, level by level, and the pairs that keep the reference order so far."""
+    """The contexts of one episode, level by level, and the pairs that keep the reference order so far.
+
+    A context is reached by the steps that write; ``_whole`` adds the steps that read which the order puts before them.
+    """
 
     work: Work
+    reads: int = 0
     pairs: set[_Pair] = field(default_factory=set)
     order: PartialOrder = field(init=False)
     #: The sequence after which a pair was seen not to commute.
     shown_after: dict[_Pair, Order] = field(default_factory=dict)
+    #: The pairs that were made one right after the other.
+    direct: set[_Pair] = field(default_factory=set)
     too_many: bool = False
     failed: bool = False
 
@@ -74,14 +91,26 @@ class _Walk:
         yield [tuple(range(self.work.episode.num_operations))]
         if within is not None:
             self.work.until = monotonic() + within
-        yield from self._levels()
+        while True:
+            self.reads = _reads(self.work.answers)
+            yield from self._levels()
+            if not (self.too_many or self._is_stale()):
+                yield from self._without_needless()
+            if self.too_many or not self._is_stale():
+                return
+
+    def _is_stale(self) -> bool:
+        """Tell whether a step that was taken to read only has changed a state."""
+        return still_reading(self.work.answers, self.reads) != self.reads
+
+    def _without_needless(self) -> Asking:
         tried: set[_Pair] = set()
         while not self.too_many and (
             untried := sorted(transitive_reduction(self.order.pairs) - tried)
         ):
             pair = untried[0]
             tried.add(pair)
-            fewer = _Walk(self.work, set(self.order.pairs) - {pair})
+            fewer = _Walk(self.work, self.reads, set(self.order.pairs) - {pair})
             # What was found in a context that another pair rules out may be needless.
             if not fewer._still_shows(pair, self.shown_after.get(pair)):
                 yield from fewer._levels(growing=False)
@@ -91,43 +120,59 @@ class _Walk:
 
     def _levels(self, *, growing: bool = True) -> Asking:
         """Request the sequences of each level; unless the pairs are ``growing``, until one more would be needed."""
-        answers, num_steps = self.work.answers, self.work.episode.num_operations
-        before: dict[int, _States] = {}
-        level: dict[int, _States] = {0: {str(answers[()].state_hash): ((),)}}
-        for _ in range(num_steps):
-            wanted = [
-                (*sequence, step)
-                for done, sequence in self._legal(level)
-                for step in self.order.moves(done)
-                if (*sequence, step) not in answers
-            ]
-            if len(answers) + len(wanted) > MOST:
-                self.too_many = True
-                return
-            for begin in range(0, len(wanted), AT_A_TIME):
-                yield wanted[begin : begin + AT_A_TIME]
-            num_pairs = len(self.pairs)
-            self._see_refusals(level)
-            self._see_conflicts(before, level)
-            if not growing and len(self.pairs) > num_pairs:
-                self.failed = True
-                return
+        start: dict[int, _States] = {0: {str(self.work.answers[()].state_hash): ((),)}}
+        before, level = dict[int, _States](), start
+        while level:
+            while True:
+                num_pairs = len(self.pairs)
+                yield from self._ask(before, growing)
+                level = self._next(before) if before else start
+                yield from self._ask(level, growing)
+                if self.too_many:
+                    return
+                self._see_refusals(level)
+                self._see_conflicts(before, level)
+                if len(self.pairs) == num_pairs:
+                    break
+                if not growing:
+                    self.failed = True
+                    return
             before, level = level, self._next(level)
+
+    def _ask(self, level: dict[int, _States], growing: bool) -> Asking:
+        """Request what the order allows next in the contexts of a level, and each two moves once in a row."""
+        answers, wanted = self.work.answers, dict[Order, None]()
+        for done, sequence in self._legal(level):
+            moves = self._moves(done)
+            wanted |= dict.fromkeys(self._run(sequence, step) for step in moves)
+            for pair in self.order.unordered(moves) if growing else ():
+                if self.reads >> pair[0] & 1 and pair not in self.direct:
+                    self.direct.add(pair)
+                    wanted[self._run((*sequence, pair[0]), pair[1])] = None
+        new = [sequence for sequence in wanted if sequence not in answers]
+        self.too_many = self.too_many or len(answers) + len(new) > MOST
+        for begin in range(0, 0 if self.too_many else len(new), AT_A_TIME):
+            yield new[begin : begin + AT_A_TIME]
 
     def _put_in_order(self) -> None:
         self.order = PartialOrder.of(self.work.episode.num_operations, self.pairs)
 
+    def _moves(self, done: int) -> list[int]:
+        return self.order.moves(done, self.reads)
+
     def _see_refusals(self, level: dict[int, _States]) -> None:
         for done, sequence in self._legal(level):
-            for step in self.order.moves(done):
+            for step in self._moves(done):
                 if self._answer(sequence, step).state_hash is None:
-                    self.pairs |= {(i, step) for i in range(step) if not done >> i & 1}
+                    self.pairs |= {
+                        (i, step) for i in range(step) if not (done | self.reads) >> i & 1
+                    }
         self._put_in_order()
 
     def _see_conflicts(self, before: dict[int, _States], level: dict[int, _States]) -> None:
         found: dict[_Pair, Order] = {}
         for done, sequence in self._legal(before):
-            for pair in combinations(self.order.moves(done), 2):
+            for pair in self.order.unordered(self._moves(done)):
                 if pair not in found and self._apart(done, sequence, pair, level):
                     found[pair] = sequence
         self.pairs |= found.keys()
@@ -139,26 +184,33 @@ class _Walk:
         alone = [self._answer(sequence, step) for step in pair]
         ends = []
         for step, other, reached in zip(pair, pair[::-1], alone, strict=True):
-            between = level.get(done | 1 << step, {}).get(str(reached.state_hash))
+            between: Sequence[Order] | None = (sequence,)
+            if not self.reads >> step & 1:
+                between = level.get(done | 1 << step, {}).get(str(reached.state_hash))
             if between is None:
                 return True
             ends.append(self._answer(between[0], other))
         after_first, after_second = ends
+        # Where one of the two reads only, the state after both is that after the other.
         return (
             after_first.state_hash is None
-            or after_first.state_hash != after_second.state_hash
+            or after_second.state_hash is None
+            or (not self._reads_one(pair) and after_first.state_hash != after_second.state_hash)
             or after_first.output != alone[1].output
             or after_second.output != alone[0].output
         )
+
+    def _reads_one(self, pair: _Pair) -> bool:
+        return bool(self.reads & (1 << pair[0] | 1 << pair[1]))
 
     def _next(self, level: dict[int, _States]) -> dict[int, _States]:
         """Return the contexts one step on that the order allows, with the sequences that go on."""
         found: dict[int, _States] = {}
         kept = 2 if len(self.work.answers) <= TWICE else 1
         for done, sequence in self._legal(level):
-            for step in self.order.moves(done):
+            for step in self._moves(done):
                 reached = self._answer(sequence, step)
-                if reached.state_hash is None:
+                if reached.state_hash is None or self.reads >> step & 1:
                     continue
                 states = found.setdefault(done | 1 << step, {})
                 every = {*states.get(reached.state_hash, ()), (*sequence, step)}
@@ -167,19 +219,37 @@ class _Walk:
 
     def _still_shows(self, pair: _Pair, sequence: Order | None) -> bool:
         """Tell whether the order allows a sequence after which two steps were seen not to commute, and both of them."""
-        if sequence is None or not self.order.allows(sequence):
+        if sequence is None or not self._allows(sequence):
             return False
-        return {*pair} <= {*self.order.moves(sum(1 << step for step in sequence))}
+        return pair in self.order.unordered(self._moves(sum(1 << step for step in sequence)))
 
     def _legal(self, level: dict[int, _States]) -> Iterator[tuple[int, Order]]:
         """Give the sequences of a level that keep the order, as it is when each is given, with their sets of steps."""
         for done, states in level.items():
             for sequence in (each for sequences in states.values() for each in sequences):
-                if self.order.allows(sequence):
+                if self._allows(sequence):
                     yield done, sequence
 
+    def _allows(self, sequence: Order) -> bool:
+        done = self.reads
+        for step in sequence:
+            if self.order.predecessors[step] & ~done:
+                return False
+            done |= 1 << step
+        return True
+
+    def _run(self, sequence: Order, step: int) -> Order:
+        """Return a sequence and a step, with the steps that read which the order puts before each."""
+        whole: list[int] = []
+        done = 0
+        for each in (*sequence, step):
+            more = [*members(self.order.predecessors[each] & self.reads & ~done), each]
+            whole += more
+            done |= sum(1 << one for one in more)
+        return tuple(whole)
+
     def _answer(self, sequence: Order, step: int) -> Reached:
-        return self.work.answers.get((*sequence, step), _UNKNOWN)
+        return self.work.answers.get(self._run(sequence, step), _UNKNOWN)
 
 
 _UNKNOWN = Reached(None, "not replayed")

@@ -2,8 +2,9 @@
 
 A *context* is the set of operations that have run, with the canonical hash of the state that they led to. Sequences
 that agree in both are merged, which is sound if equal hashes imply equal futures. If two sequences of one context have
-the same continuation with different answers, :attr:`Lattice.unequal` gives them. Pure; sets of operations are bit
-masks. Not covered: how the sequences were chosen and replayed (see :mod:`vcrt.replay.lattice_replay`).
+the same continuation with different answers, :attr:`Lattice.unequal` gives them. Where operations are named that only
+read, contexts that differ in these alone are merged, too. Pure; sets of operations are bit masks. Not covered: how the
+sequences were chosen and replayed (see :mod:`vcrt.replay.lattice_replay`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ Shown: TypeAlias = tuple[Verdict, int]
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A context; ``sequence`` is the first sequence that leads to it, by length and then lexicographically."""
+    """A context; ``sequence`` is the first sequence that leads to it, by length and then lexicographically.
+
+    ``done`` has the operations of the sequence, but for those that only read.
+    """
 
     sequence: Order
     done: int
@@ -40,7 +44,8 @@ class Lattice:
     """The contexts of an episode, the initial one first, and the replayed transitions between them.
 
     ``transitions[context, operation]`` is the number of the next context, or the verifier's refusal; ``outputs``
-    has the outputs of accepted operations that gave one.
+    has the outputs of accepted operations that gave one. ``reads`` are the operations that only read: these were said
+    to, and left the state as it was wherever they were accepted. Their transitions lead to the context itself.
     """
 
     num_operations: int
@@ -48,10 +53,12 @@ class Lattice:
     transitions: Mapping[tuple[int, int], int | str]
     unequal: UnequalFutures | None
     outputs: Mapping[tuple[int, int], str]
+    reads: int = 0
 
     @classmethod
-    def of(cls, tree: ReplayTree) -> Lattice:
-        """Build the lattice of these replays."""
+    def of(cls, tree: ReplayTree, reads: int = 0) -> Lattice:
+        """Build the lattice of these replays; ``reads`` are operations that are said to read only."""
+        reads = still_reading(tree.answers, reads) if reads else 0
         numbers: dict[tuple[int, str], int] = {}
         contexts: list[Context] = []
         context_of: dict[Order, int] = {}
@@ -61,7 +68,7 @@ class Lattice:
         for sequence, reached in tree.answers.items():
             answer: int | str
             if reached.state_hash is not None:
-                done = sum(1 << operation for operation in sequence)
+                done = sum(1 << operation for operation in sequence) & ~reads
                 answer = numbers.setdefault((done, reached.state_hash), len(contexts))
                 if answer == len(contexts):
                     contexts.append(Context(sequence, done, reached.state_hash))
@@ -82,7 +89,7 @@ class Lattice:
                 )
                 if not alike and unequal is None:
                     unequal = (contexts[before].sequence, sequence[:-1], operation)
-        made = cls(tree.num_operations, tuple(contexts), transitions, unequal, outputs)
+        made = cls(tree.num_operations, tuple(contexts), transitions, unequal, outputs, reads)
         return made if unequal is not None else replace(made, unequal=made._across_sets())
 
     def _across_sets(self) -> UnequalFutures | None:
@@ -94,7 +101,7 @@ class Lattice:
         first: dict[tuple[str, int, bool], tuple[object, int]] = {}
         for (number, operation), answer in sorted(self.transitions.items(), key=lambda i: i[0]):
             context = self.contexts[number]
-            ends = len(context.sequence) + 1 == self.num_operations
+            ends = not self.reads and len(context.sequence) + 1 == self.num_operations
             reached = (
                 None
                 if isinstance(answer, str)
@@ -186,7 +193,7 @@ class Lattice:
         """Make the certificate of a pair in a context in which both orders were replayed."""
         one, other = pair
         return Certificate(
-            context=self.contexts[context].sequence,
+            context=tuple(k for k in self.contexts[context].sequence if k not in pair),
             context_hash=self.contexts[context].state_hash,
             forward=self._path(context, one, other),
             reverse=self._path(context, other, one),
@@ -232,12 +239,16 @@ class Lattice:
             found += [self.certificate(number, pair) for number in first.values()]
         return tuple(found)
 
+    def moves(self, context: int, order: PartialOrder) -> list[int]:
+        """Return the operations that ``order`` allows next in a context; with others between, if these only read."""
+        return order.moves(self.contexts[context].done, self.reads)
+
     def legal_contexts(self, order: PartialOrder) -> frozenset[int]:
         """Return, by number, the contexts that are reached by sequences which keep every pair of ``order``."""
         reached, before = {0}, order.predecessors
         # Contexts stand by length, so one pass suffices.
         for number, operation, done, answer in self._accepted:
-            if number in reached and not before[operation] & ~done:
+            if number in reached and not before[operation] & ~(done | self.reads):
                 reached.add(answer)
         return frozenset(reached)
 
@@ -297,3 +308,15 @@ class Lattice:
             if isinstance(answer, int) and self.as_in_reference(number, operation):
                 ways[number] += ways[answer]
         return ways
+
+
+def still_reading(answers: Mapping[Order, Reached], operations: int) -> int:
+    """Return those of some operations that left the state as it was wherever they were accepted."""
+    for sequence, reached in answers.items():
+        if (
+            sequence
+            and operations >> sequence[-1] & 1
+            and reached.state_hash not in (None, answers[sequence[:-1]].state_hash)
+        ):
+            operations &= ~(1 << sequence[-1])
+    return operations

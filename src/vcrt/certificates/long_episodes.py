@@ -155,15 +155,15 @@ def certified_order(
         raise UncertifiedError("outside_schema", f"{error.what}: {error.found}") from error
 
 
-def sound_lattice(tree: ReplayTree, *, allow_idle: bool = False) -> Lattice:
-    """Build the lattice of replays.
+def sound_lattice(tree: ReplayTree, *, allow_idle: bool = False, reads: int = 0) -> Lattice:
+    """Build the lattice of replays, in which ``reads`` are operations that are said to read only.
 
     Raises :class:`UncertifiedError` if replays disagree (``nondeterministic``), if a step is idle (``no_effect``) where
     that is not allowed, and if equal states have different futures (``unequal_futures``).
     """
     if tree.contradiction is not None:
         raise UncertifiedError("nondeterministic", tree.contradiction)
-    lattice = Lattice.of(tree)
+    lattice = Lattice.of(tree, reads)
     if lattice.idle is not None and not allow_idle:
         context, step = lattice.idle
         raise UncertifiedError("no_effect", f"step {step} after {list(context)}")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import chain, takewhile
 
 from vcrt.certificates.certificates import UncertifiedError
+from vcrt.certificates.lattice import Lattice
 from vcrt.certificates.replay_tree import EpisodeReplays, Reached, ReplayTree
 from vcrt.environments.contract import (
     CrossCheck,
@@ -62,7 +63,7 @@ def probe(
     """
     if not isinstance(environment, StepEnvironment) or not environment.max_probes:
         return ()
-    episode, contexts = replays.episode, deepest_diamonds(replays.tree)
+    episode, contexts = replays.episode, deepest_diamonds(replays.tree, replays.reads)
     probes = environment.probes(episode)
     if not contexts or not probes:
         return ()
@@ -79,10 +80,20 @@ def probe(
     return tuple(checks)
 
 
-def deepest_diamonds(tree: ReplayTree) -> dict[tuple[int, int], Order]:
-    """Return, for each pair that commutes somewhere, the first of the longest sequences after which it does."""
+def deepest_diamonds(tree: ReplayTree, reads: int = 0) -> dict[tuple[int, int], Order]:
+    """Return, for each pair that commutes somewhere, the first of the longest sequences after which it does.
+
+    ``reads`` are operations that leave the state as it is: after these, not all was replayed in both orders.
+    """
     answers = tree.answers
     found: dict[tuple[int, int], Order] = {}
+    if reads:
+        lattice = Lattice.of(tree, reads)
+        for pair, shown in lattice.by_pair.items():
+            after = [lattice.contexts[n].sequence for n, (v, _) in shown.items() if v == "diamond"]
+            if after:
+                found[pair] = tuple(k for k in max(after, key=len) if k not in pair)
+        return found
     for sequence, reached in answers.items():
         if len(sequence) < 2 or sequence[-2] > sequence[-1] or reached.state_hash is None:
             continue

@@ -201,12 +201,14 @@ class EpisodeReplays:
 
     If each of the ``n!`` orders was replayed by itself, ``replays`` has them in lexicographic order; for an episode
     with too many orders it is empty. ``settled`` is the order of which all contexts were replayed, where one was
-    looked for; ``stopped_after`` are the seconds after which a time limit stopped that.
+    looked for, but for contexts that differ in nothing but ``reads``: operations that leave the state as it is;
+    ``stopped_after`` are the seconds after which a time limit stopped that.
     """
 
     episode: Episode
     tree: ReplayTree
     replays: tuple[Replay, ...] = ()
+    reads: int = 0
     settled: PartialOrder | None = None
     stopped_after: float | None = None
 

@@ -71,8 +71,13 @@ def sampled_sequences(
     answers: Mapping[Order, Reached],
     num_operations: int,
     draw: Generator,
+    *,
+    whole: bool = True,
 ) -> Iterator[list[Order]]:
-    """Give batches of sequences to replay; ``answers`` must hold a batch's answers before the next batch is taken."""
+    """Give batches of sequences to replay; ``answers`` must hold a batch's answers before the next batch is taken.
+
+    Unless ``whole``, that is all that finds the relations, and one context more of each pair.
+    """
     reference = tuple(range(num_operations))
     yield [reference]
     if answers.get(reference, _UNKNOWN).state_hash is None:
@@ -80,8 +85,9 @@ def sampled_sequences(
     legal, accepted = _Known.nothing(num_operations), _Known.nothing(num_operations)
     for last in range(1, num_operations):
         yield from _place(answers, last, legal, accepted)
-    yield _more_contexts(num_operations, legal, accepted, draw)
-    yield _one_of_each_class(answers, num_operations)
+    yield _more_contexts(num_operations, legal, accepted, draw, CONTEXTS_PER_PAIR if whole else 1)
+    if whole:
+        yield _one_of_each_class(answers, num_operations)
 
 
 def _place(
@@ -127,8 +133,9 @@ def _more_contexts(
     legal: _Known,
     accepted: _Known,
     draw: Generator,
+    most: int,
 ) -> list[Order]:
-    """Choose random contexts for every pair; each context serves all pairs that can be compared there."""
+    """Choose up to ``most`` random contexts for every pair; each serves all pairs that can be compared there."""
     pairs = list(combinations(range(num_operations), 2))
     wanted: dict[Order, None] = {}
     for known, usable in (
@@ -139,7 +146,7 @@ def _more_contexts(
         found: dict[_Pair, set[int]] = {pair: set() for pair in usable}
         for pair in usable:
             misses = 0
-            while len(found[pair]) < CONTEXTS_PER_PAIR and misses < _MISSES:
+            while len(found[pair]) < most and misses < _MISSES:
                 context = _context(known, pair, num_operations, draw)
                 done = sum(1 << operation for operation in context)
                 if done in found[pair]:
@@ -147,7 +154,7 @@ def _more_contexts(
                     continue
                 misses = 0
                 for other in usable:
-                    lacks = len(found[other]) < CONTEXTS_PER_PAIR and done not in found[other]
+                    lacks = len(found[other]) < most and done not in found[other]
                     if lacks and known.comparable(done, other):
                         found[other].add(done)
                         wanted.update(dict.fromkeys(_both(other, context)))

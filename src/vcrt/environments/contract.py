@@ -379,6 +379,14 @@ def schema_named(environment: str, schemas: Sequence[Schema], name: str) -> Sche
     raise UnknownNameError.of(f"{environment} schema", name, (s.name for s in schemas))
 
 
+@dataclass(frozen=True, slots=True)
+class FormedSnapshot:
+    """A snapshot with the canonical form that its state had, which then need not be made again."""
+
+    value: object
+    form: bytes
+
+
 class StepEnvironment(Environment, Generic[State]):
     """The simple form: one transition at a time, over immutable native states (or states kept by :meth:`snapshot`)."""
 

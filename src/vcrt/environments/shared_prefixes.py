@@ -16,6 +16,7 @@ from vcrt.environments.contract import (
     Accepted,
     Environment,
     Episode,
+    FormedSnapshot,
     Operation,
     Rejected,
     Replay,
@@ -181,4 +182,6 @@ class _Restoring(StepEnvironment[object]):
         return state.form
 
     def _kept(self, state: object) -> _Kept:
-        return _Kept(self._of.snapshot(state), self._of.canonical(state))
+        kept = self._of.snapshot(state)
+        form = kept.form if isinstance(kept, FormedSnapshot) else self._of.canonical(state)
+        return _Kept(kept, form)

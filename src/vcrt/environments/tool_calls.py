@@ -20,11 +20,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from types import CodeType, FunctionType, MappingProxyType
 from typing import Any, ClassVar, Generic
+from weakref import WeakKeyDictionary
 
 from vcrt.environments.contract import (
     Accepted,
     Environment,
     Episode,
+    FormedSnapshot,
     Operation,
     Provenance,
     Rejected,
@@ -46,6 +48,8 @@ from vcrt.environments.states.object_states import (
 from vcrt.errors import MalformedInputError, VcrtError, VerifierFailure
 from vcrt.hashing import Json, canonical_json, file_digest, json_digest, sha256_hex
 
+#: Digests of the forms of states of which a copy was seen to keep everything, by the environment's class.
+_COPIED: WeakKeyDictionary[type, set[str]] = WeakKeyDictionary()
 #: The most characters of an operation's name; longer call texts are cut.
 _MAX_SIGNATURE = 120
 
@@ -317,10 +321,11 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
         Raise it too for a copy that loses something, if ``canonical`` is not overridden.
         """
         try:
-            kept = copied(state)
-            if type(self).canonical is CallEnvironment.canonical:
-                self._require_same(state, kept)
-            return kept
+            if type(self).canonical is not CallEnvironment.canonical:
+                return copied(state)
+            form, kept = self.canonical(state), copied(state)
+            self._require_same(state, form, kept)
+            return FormedSnapshot(kept, form)
         except (TypeError, copy.Error) as error:
             try:
                 canonical_objects(state)
@@ -328,9 +333,15 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
                 raise _outside(named, state) from error
             raise
 
-    def _require_same(self, state: object, kept: object) -> None:
-        """Raise :class:`vcrt.errors.MalformedInputError` with the place where a copy differs from the state."""
-        if self.canonical(state) == self.canonical(kept):  # type: ignore[arg-type]
+    def _require_same(self, state: object, form: bytes, kept: object) -> None:
+        """Raise :class:`vcrt.errors.MalformedInputError` with the place where a copy differs from the state.
+
+        States of one form are copied alike, so this is looked at once for each form.
+        """
+        known = _COPIED.setdefault(type(self), set())
+        digest = sha256_hex(repr((sorted(self.ignored), self.key_order)).encode() + form)
+        if digest in known or self.canonical(kept) == form:  # type: ignore[arg-type]
+            known.add(digest)
             return
         one, other = (form_of(each, ignored=self.ignored) for each in (state, kept))
         raise MalformedInputError(
@@ -344,6 +355,8 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
 
     def restore(self, snapshot: Any) -> State:
         """Return a deep copy of the snapshot."""
+        if isinstance(snapshot, FormedSnapshot):
+            snapshot = snapshot.value
         restored: State = copied(snapshot)
         return restored
 

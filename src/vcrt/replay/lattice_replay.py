@@ -93,6 +93,7 @@ def replay_lattices(
     backwards: bool = False,
     sampled: bool = False,
     until: float = inf,
+    whole_orders: int = WHOLE_ORDERS,
 ) -> list[EpisodeReplays]:
     """Replay the episodes, all at once, batch by batch; where steps run one by one, ``until`` this time at the latest.
 
@@ -120,7 +121,12 @@ def replay_lattices(
         for work in works
     ]
     run_asked(environment, asking, backwards=backwards)
-    whole = [(work, order) for work in works if work.complete for order in _whole_orders(work)]
+    whole = [
+        (work, order)
+        for work in works
+        if work.complete
+        for order in _whole_orders(work, whole_orders)
+    ]
     for some in [whole] if until == inf else [[one] for one in whole]:
         if monotonic() <= until:
             _replay_sequences(environment, some, backwards=backwards)
@@ -171,25 +177,25 @@ def _four(entries: tuple[_Entry, ...], entry: _Entry) -> tuple[_Entry, ...]:
     return tuple(dict.fromkeys((min(every), max(every), by_lot[0], by_lot[-1])))
 
 
-def _whole_orders(work: Work) -> list[Order]:
+def _whole_orders(work: Work, number: int) -> list[Order]:
     """Walk orders at random through the lattice until nothing is accepted; return none if it is contradictory."""
     lattice = Lattice.of(work.tree())
     if work.answered.contradiction is not None or lattice.unequal is not None:
         return []
     draw = generator(0, "whole orders", work.episode.content_hash())
     found: dict[Order, None] = {}
-    for _ in range(WHOLE_ORDERS):
-        number, sequence = 0, list[int]()
+    for _ in range(number):
+        context, sequence = 0, list[int]()
         while len(sequence) < lattice.num_operations:
             accepted = {
                 operation: answer
                 for operation in range(lattice.num_operations)
-                if isinstance(answer := lattice.transitions.get((number, operation)), int)
+                if isinstance(answer := lattice.transitions.get((context, operation)), int)
             }
             if not accepted:
                 break
             operation = list(accepted)[int(draw.integers(len(accepted)))]
-            number = accepted[operation]
+            context = accepted[operation]
             sequence.append(operation)
         found[tuple(sequence)] = None
     return list(found)
@@ -231,15 +237,16 @@ def _all_contexts(work: Work, max_contexts: int, merge: Merge[_Entry]) -> Asking
         yield [(*entry.sequence, operation) for entry, operation in part]
 
 
-def sampled_contexts(work: Work) -> Asking:
+def sampled_contexts(work: Work, *, whole: bool = True) -> Asking:
     """Request sampled contexts, and one order of each class.
 
-    If there are too many classes, request none; the evidence itself then shows that it certifies nothing.
+    If there are too many classes, request none; the evidence itself then shows that it certifies nothing. Unless
+    ``whole``, request fewer contexts, and no order of each class.
     """
     draw = generator(0, "sampled contexts", work.episode.content_hash())
     num_operations = work.episode.num_operations
     with suppress(TooLargeError):
-        yield from sampled_sequences(work.answers, num_operations, draw)
+        yield from sampled_sequences(work.answers, num_operations, draw, whole=whole)
 
 
 def run_asked(
@@ -258,8 +265,8 @@ def _run_by_steps(environment: StepEnvironment[object], work: Work, asking: Aski
     states: dict[Order, object] = {}
     for wanted in asking:
         if work.complete:
-            # Keep the states of the previous level alone, since there may be very many.
-            length = len(wanted[0]) - 1 if wanted else 0
+            # Keep the states from which these begin, and later ones alone, since there may be very many.
+            length = min((_length_of_known(sequence, states) for sequence in wanted), default=0)
             if any(len(sequence) < length for sequence in states):
                 states = {
                     sequence: state for sequence, state in states.items() if len(sequence) >= length
@@ -268,9 +275,7 @@ def _run_by_steps(environment: StepEnvironment[object], work: Work, asking: Aski
             if monotonic() > work.until:
                 work.stopped = True
                 return
-            first = (
-                next((k for k in range(len(sequence), -1, -1) if sequence[:k] in states), -1) + 1
-            )
+            first = _length_of_known(sequence, states) + 1
             for length in range(first, len(sequence) + 1):
                 prefix = sequence[:length]
                 known = work.answers.get(prefix)
@@ -281,6 +286,11 @@ def _run_by_steps(environment: StepEnvironment[object], work: Work, asking: Aski
                 if reached.state_hash is None:
                     break
         work.require_room()
+
+
+def _length_of_known(sequence: Order, states: Mapping[Order, object]) -> int:
+    """Return the length of the longest part of a sequence, from its beginning, whose state is there; -1 if none is."""
+    return next((k for k in range(len(sequence), -1, -1) if sequence[:k] in states), -1)
 
 
 def _reached(

@@ -217,7 +217,7 @@ def _all_apart(environment: Environment, found: Sequence[ScheduledCalls]) -> lis
 
 def _apart(environment: Environment, calls: ScheduledCalls) -> _Apart:
     """Return, for each pair whose order matters, the first context that shows it; and where the first ends apart."""
-    lattice = Lattice.of(calls.replays.tree)
+    lattice = Lattice.of(calls.replays.tree, calls.replays.reads)
     shown = [
         (number, pair)
         for pair, contexts in lattice.by_pair.items()
