@@ -242,9 +242,10 @@ are in `research/benchmarks/published_tools/toolsets.py`, the first states in `f
 
 - **at once**: pydantic-ai runs the calls of a message at once, unless a tool says `sequential`. LangGraph's `ToolNode`
   and the runner of OpenAI Agents run all of them at once, and have no declaration for a tool.
-- **must not run at once**: pairs of calls that did not commute in some replay, of the pairs of tools that were compared.
-- **changed nothing**: tools whose calls never changed the state. They could overlap with each other, as they do; nothing
-  says so.
+- **must not run at once**: pairs of calls that did not commute in some replay, of the pairs of tools that were
+  compared.
+- **changed nothing**: tools whose calls never changed the state. They could overlap with each other, as they do;
+  nothing says so.
 
 | toolset | tools called | declared | must not run at once | changed nothing |
 | --- | --- | --- | --- | --- |
