@@ -435,3 +435,26 @@ def test_what_a_model_wrote_is_replayed_in_the_order_of_keys_of_its_record():
     reread = episode_from_json(json.loads(json.dumps(episode_to_json(episode), sort_keys=True)))
     (first,), (second,) = (replays_of(Recipes(), [each]) for each in (episode, reread))
     assert difference_of(first, second) is None
+
+
+class TwoReadings(Desk):
+    """Has a tool whose name ends like another one's behind a server's."""
+
+    name = "two readings"
+
+    def tools(self):
+        return [vcrt.environments.tool_calls.Tool(name=name) for name in ("read", "db__read")]
+
+
+def test_a_clients_name_that_fits_two_tools_is_refused_by_name(tmp_path):
+    log = tmp_path / "log.jsonl"
+    names = ("mcp__desk__db__read", "mcp__desk__db__read")
+    log.write_text("".join(json.dumps({"name": n, "arguments": {}}) + "\n" for n in names))
+    with pytest.raises(vcrt.errors.MalformedInputError) as raised:
+        vcrt.schedule(log, environment=TwoReadings)
+    message = str(raised.value)
+    assert "names that may be of two tools" in message
+    assert "log.jsonl:1" in message
+    assert (
+        "in place of mcp__desk__db__read write db__read or read, the one that was called" in message
+    )

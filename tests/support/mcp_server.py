@@ -92,6 +92,19 @@ time.sleep(3600)
 """
 
 
+def internal():
+    raise ArithmeticError("no item of that name")
+
+
+def breaks():
+    TOOLS.clear()
+    raise ArithmeticError("lost the database")
+
+
+def own_error():
+    raise BufferError("sold out")
+
+
 def start_child():
     """One that leaves the process group and writes over its environment."""
     child = subprocess.Popen(
@@ -121,7 +134,8 @@ TOOLS = {
     tool.__name__: tool
     for tool in (
         *(write, read, read_cached, read_as_started, note, notes, die, hang, noise, torn),
-        *(torn_line, nonsense, bad_arguments, start_child, fetch, write_at, variables),
+        *(torn_line, nonsense, bad_arguments, internal, breaks, own_error, start_child, fetch),
+        *(write_at, variables),
     )
 }
 
@@ -148,7 +162,7 @@ def answer(method, given):
     if method == "tools/call":
         try:
             found = TOOLS[given["name"]](**given.get("arguments", {}))
-        except LookupError:
+        except (LookupError, ArithmeticError, BufferError):
             raise
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
@@ -177,6 +191,10 @@ def main():
             reply["result"] = answer(asked["method"], asked.get("params") or {})
         except LookupError as error:
             reply["error"] = {"code": -32602, "message": str(error)}
+        except ArithmeticError as error:
+            reply["error"] = {"code": -32603, "message": str(error)}
+        except BufferError as error:
+            reply["error"] = {"code": -32050, "message": str(error)}
         except NotImplementedError as error:
             reply["error"] = {"code": -32601, "message": f"no method {error}"}
         print(json.dumps(reply), flush=True)

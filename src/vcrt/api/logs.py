@@ -163,13 +163,7 @@ def lift_log(
     """
     if output is not None:
         require_new(Path(output), VcrtError)
-    if environment is None:
-        raise VcrtError(
-            "a log without the environment of its calls",
-            where=", ".join(map(str, logs)),
-            expected="--environment FILE.py:CLASS, the name of a registered environment, or --mcp",
-        )
-    factory = sendable_factory(environment)
+    factory = required_factory(environment, *logs)
     with processes.kept_processes():
         runs, lifted, failed = read_and_run(factory, logs, window=window, redact=redact)
         if window is None:
@@ -178,6 +172,19 @@ def lift_log(
             factory, lifted, output, processes.num_jobs(jobs), backend, progress
         )
     return LiftedLog(traces=runs, calls=calls, failed_checks=failed, dataset=dataset)
+
+
+def required_factory(
+    environment: str | EnvironmentFactory | None, *logs: str | Path
+) -> EnvironmentFactory:
+    """Return what makes the environment of logs; raise :class:`VcrtError` if there is none."""
+    if environment is None:
+        raise VcrtError(
+            "a log without the environment of its calls",
+            where=", ".join(map(str, logs)),
+            expected="--environment FILE.py:CLASS, the name of a registered environment, or --mcp",
+        )
+    return sendable_factory(environment)
 
 
 def schedule_log(

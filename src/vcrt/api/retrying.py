@@ -8,14 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from vcrt.api.logs import read_and_run
+from vcrt.api.logs import read_and_run, required_factory
 from vcrt.calls.log_lifting import LiftedWindow
 from vcrt.calls.retries import Retried, contradicted_hints, retry_again, retry_calls
 from vcrt.calls.retries import Retries as Retries
 from vcrt.certificates.certificates import UncertifiedError
 from vcrt.environments.contract import Environment, Versions
 from vcrt.environments.isolation import ask, ask_all
-from vcrt.environments.registry import sendable_factory
 from vcrt.environments.tool_calls import require_calls
 from vcrt.errors import VerifierFailure
 from vcrt.processes import kept_processes
@@ -29,7 +28,7 @@ _Found: TypeAlias = list[Retried] | str
 def retry(
     log: str | Path,
     *,
-    environment: str | EnvironmentFactory,
+    environment: str | EnvironmentFactory | None = None,
     window: int | None = None,
     redact: bool = False,
     progress: Progress = SILENT,
@@ -53,7 +52,7 @@ def retry(
     Raises:
         VcrtError: What :func:`vcrt.lift_log` raises.
     """
-    factory = sendable_factory(environment)
+    factory = required_factory(environment, log)
     with kept_processes():
         runs, lifted, _ = read_and_run(factory, [log], window=window, redact=redact, least=1)
         task = progress.task(f"retry {lifted[0].episode.environment}", 2, "passes")

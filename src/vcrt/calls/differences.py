@@ -91,7 +91,8 @@ def difference_of_outputs(one: str | None, other: str | None, call: int) -> list
 def _of_states(
     environment: CallEnvironment[Any], episode: Episode, first: Order, second: Order
 ) -> Iterable[_Place]:
-    one, other = (state_after(environment, episode, each) for each in (first, second))
+    start = environment.snapshot(environment.initial_state(episode))
+    one, other = (state_after(environment, episode, each, start) for each in (first, second))
     objects = unseen_by(environment) is None
     if objects:
         form = partial(form_of, ignored=environment.ignored, key_order=environment.key_order)

@@ -364,7 +364,9 @@ def with_own_names(environment: Environment, trace: Trace) -> Trace:
                 if len(own) > 1
                 else " and ".join(trace.calls[each].name for each in found.values()),
                 expected="calls of one server's tools, all with its prefix or all without",
-                remedy="write the environment's own names into the log, and delete calls of other servers",
+                remedy=f"in place of {call.name} write {' or '.join(sorted(own))}, the one that was called"
+                if len(own) > 1
+                else "write the environment's own names into the log, and delete calls of other servers",
             )
         calls[place] = replace(call, name=own.pop())
     return replace(trace, calls=tuple(calls))

@@ -382,18 +382,31 @@ class _Trial:
     environment: Environment
     replays: EpisodeReplays
     answers: Answers
+    #: What was replayed, each order once.
+    known: dict[Order, Replay] = field(default_factory=dict)
 
     def replay(self, order: Order) -> Replay:
-        (found,) = replay_all(self.environment, [ReplayRequest(self.replays.episode, order)])
-        self.answers.note_replay(found)
-        return found
+        if order not in self.known:
+            requests = [ReplayRequest(self.replays.episode, order)]
+            (self.known[order],) = replay_all(self.environment, requests)
+            self.answers.note_replay(self.known[order])
+        return self.known[order]
 
     def replay_edges(self, schedule: Schedule, until: float) -> None:
-        """Replay both orders of each edge's certificate; begin none later than ``until``."""
-        for edge in schedule.edges:
-            if edge.certificate is not None and monotonic() < until:
-                for path in (edge.certificate.forward, edge.certificate.reverse):
-                    self.replay((*edge.certificate.context, *path.operations))
+        """Replay both orders of each edge's certificate; begin none later than ``until``.
+
+        An order that another one begins with is replayed as its beginning.
+        """
+        orders = {
+            (*edge.certificate.context, *path.operations): None
+            for edge in schedule.edges
+            if edge.certificate is not None
+            for path in (edge.certificate.forward, edge.certificate.reverse)
+        }
+        for order in orders:
+            if monotonic() < until:
+                going_on = (other for other in orders if other[: len(order)] == order)
+                self.replay(max(going_on, key=len))
 
     def is_legal(self, order: Order) -> bool:
         """Replay an order, and tell whether it is legal."""

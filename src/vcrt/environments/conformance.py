@@ -26,6 +26,7 @@ from vcrt.environments.conformance_checks import (
 )
 from vcrt.environments.contract import Environment, Episode, Replay, ReplayRequest
 from vcrt.environments.guarding import place_of
+from vcrt.environments.shared_prefixes import shares_prefixes
 from vcrt.environments.tool_calls import unseen_by
 from vcrt.errors import EnvironmentFailure, UnavailableError, VcrtError, VerifierFailure
 from vcrt.limits import MAX_EXHAUSTIVE
@@ -158,8 +159,13 @@ def attempted(work: Callable[[], Result]) -> tuple[str | None, Result | None]:
 def _sample_of(
     environment: Environment, schema: str, episodes: tuple[Episode, ...], *, quick: bool
 ) -> Sample:
-    """Sample these episodes, and replay their sequences in one go."""
-    asked = [sequences(e.num_operations, quick=quick) for e in episodes]
+    """Sample these episodes, and replay their sequences in one go.
+
+    If ``quick``, and replays are steps alone, a sequence that another one begins with is not replayed by itself.
+    """
+    wanted = [sequences(e.num_operations, quick=quick) for e in episodes]
+    shared = quick and shares_prefixes(environment)
+    asked = [_longest(some) if shared else some for some in wanted]
     requests = [ReplayRequest(e, s) for e, some in zip(episodes, asked, strict=True) for s in some]
     answers: list[Replay] = []
     for start in range(0, len(requests), environment.preferred_batch):
@@ -172,8 +178,24 @@ def _sample_of(
             expected=f"{counted(len(requests), 'answer')}, one for each request and in its order",
         )
     remaining = iter(answers)
-    replays = tuple({sequence: next(remaining) for sequence in some} for some in asked)
+    found = [[next(remaining) for _ in some] for some in asked]
+    replays = tuple(
+        {sequence: _begun(of, sequence) for sequence in some}
+        for some, of in zip(wanted, found, strict=True)
+    )
     return Sample(schema, episodes, replays, quick)
+
+
+def _longest(some: Sequence[Order]) -> tuple[Order, ...]:
+    """Return those that no other begins with."""
+    return tuple(s for s in some if not any(o[: len(s)] == s and o != s for o in some))
+
+
+def _begun(replays: Sequence[Replay], sequence: Order) -> Replay:
+    """Return the replay of a sequence, or of one that begins with it as far as it goes."""
+    length = len(sequence)
+    found = next(each for each in replays if each.sequence[:length] == sequence)
+    return found if len(found.sequence) == length else found.beginning(length)
 
 
 def _remedy(environment: Environment, check: str) -> str:

@@ -179,6 +179,20 @@ class Replay:
         """The canonical hash after the last step, or None if the sequence was refused."""
         return self.state_hashes[-1] if self.accepted else None
 
+    def beginning(self, length: int) -> Replay:
+        """Return the replay of the first ``length`` steps, which is this one if it was refused before they had run.
+
+        >>> Replay((0, 1), ("a", "b", "c"), None, (None, "x")).beginning(1)
+        Replay(sequence=(0,), state_hashes=('a', 'b'), rejection=None, outputs=())
+        """
+        reached = len(self.state_hashes) > length
+        return Replay(
+            self.sequence[:length],
+            self.state_hashes[: length + 1],
+            None if reached else self.rejection,
+            some_outputs(self.outputs[:length]),
+        )
+
     def output(self, place: int) -> str | None:
         """Return the output of the accepted step at this place, from 0; None if it has none."""
         return self.outputs[place] if self.outputs else None

@@ -31,6 +31,8 @@ from vcrt.environments.folder_states import (
 )
 from vcrt.environments.mcp_servers import (
     MARKS,
+    PORT,
+    STATE,
     About,
     Description,
     Refusal,
@@ -45,8 +47,6 @@ from vcrt.printable import counted
 from vcrt.processes.confinement import Bounds
 from vcrt.processes.programs import empty_environment, protections_by
 
-#: What stands for the state's folder, or its one file, and for a server's port.
-STATE, PORT = "{state}", "{port}"
 #: The value of ``remembered`` that means every tool.
 EVERY_TOOL = "*"
 #: The most initial states that are kept as values.
@@ -72,12 +72,14 @@ class Kept:
 class ServerState:
     """A state: either the server is in it now, or the server is put into it when a question needs it.
 
-    ``kept`` is the state as a value, or None if a call has changed the state since it was last read.
+    ``kept`` is the state as a value, or None if a call has changed the state since it was last read. Of a state that
+    is ``anew`` the first call takes a server that is started for it.
     """
 
     initial: Json
     calls: list[_Call]
     kept: Kept | None
+    anew: bool = False
 
 
 class McpEnvironment(CallEnvironment[ServerState]):
@@ -192,16 +194,17 @@ class McpEnvironment(CallEnvironment[ServerState]):
             self._leave()
             if self.restart or self._host.memory is not None:
                 self._host.end_server()
+            self._host.unasked = None
             folder = self._host.place().state
             put_back(folder, {})
             self.fill(folder, initial)
             self._beginnings[key] = self._taken(initial, ())
             if len(self._beginnings) > _BEGINNINGS:
                 self._beginnings.popitem(last=False)
-        if self.starts_anew:
-            self._leave()
-            self._host.end_server()
-        return self.restore(self._beginnings[key])
+        kept = self._beginnings[key]
+        if self.starts_anew and self._host.unasked is not kept:
+            return ServerState(initial, [], kept, anew=True)
+        return self.restore(kept)
 
     def call(self, state: ServerState, name: str, arguments: Mapping[str, Json]) -> Json:
         """Make the call; raise :class:`CallRefused` for a refusal, :class:`MalformedInputError` for an unknown tool."""
@@ -258,8 +261,8 @@ class McpEnvironment(CallEnvironment[ServerState]):
 
     def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:
         """Compare a server that serves several orders with one that is started for one order alone."""
-        if self.restart:
-            return ()
+        if self.restart or self.starts_anew:
+            return ()  # each order has such a server as it is
         order = tuple(range(episode.num_operations))
         requests = [ReplayRequest(episode, order), ReplayRequest(episode, order[::-1])]
         usual = self.replay(requests)
@@ -315,6 +318,10 @@ class McpEnvironment(CallEnvironment[ServerState]):
                 where=f"environment {self.name!r}",
                 expected="a state of a server that has not broken since",
             )
+        if self._host.unasked is kept and (self.restart or self.starts_anew):
+            self._host.state = weakref.ref(state)
+            return  # A server that was started in this state, and has answered nothing since, is a new one.
+        self._host.unasked = None
         memory = self._memory(kept.initial, kept.calls)
         if self.restart or memory != self._host.memory:
             self._host.end_server()
@@ -355,9 +362,17 @@ class McpEnvironment(CallEnvironment[ServerState]):
 
     def _entered(self, state: ServerState) -> Server:
         """Return the server, in that state."""
+        if state.anew:
+            self._leave()
+            self._host.end_server()
+            state.anew = False
         if self._host.current() is not state:
             self._enter(state)
-        return self._running()
+        is_new = self._host.server is None and state.kept is not None
+        server = self._running()
+        if is_new:
+            self._host.unasked = state.kept
+        return server
 
     def _running(self) -> Server:
         """Return the server; start it on the present folder if none runs."""
@@ -392,6 +407,7 @@ class McpEnvironment(CallEnvironment[ServerState]):
 
     def _asked(self, ask: Callable[[], dict[str, Json]]) -> Any:
         """Return a server's answer without the folder's path; end a server that does not answer."""
+        self._host.unasked = None
         try:
             return self._named(ask())
         except Refusal:
@@ -471,6 +487,8 @@ class _Host:
         self.state: weakref.ref[ServerState] | None = None
         #: What decides the content of the server's memory; None if it is empty.
         self.memory: object = None
+        #: The state in which the server was started, if it has been asked for nothing but its tools since.
+        self.unasked: Kept | None = None
 
     def place(self) -> Workplace:
         """Return the folder; make it if there is none."""
@@ -486,7 +504,7 @@ class _Host:
 
     def end_server(self) -> None:
         """End the server; keep its folder."""
-        server, self.server, self.memory = self.server, None, None
+        server, self.server, self.memory, self.unasked = self.server, None, None, None
         if server is not None:
             server.close()
 

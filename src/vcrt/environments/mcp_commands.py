@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from vcrt.environments.mcp import McpEnvironment
 
 _SCRIPTS = (".py", ".js", ".mjs", ".cjs", ".ts")
-_STATE, _PORT = "{state}", "{port}"
 _BEGIN = "let --state be a copy of what the server had when the log began, and --root the path that the log has for it"
 _UNSEEN = (
     "the server's answers depend on something outside of its folder or file: if it keeps it in its memory, --restart, "
@@ -42,11 +41,13 @@ class McpServer:
     @property
     def options(self) -> str:
         """The options of a shell that give the same."""
+        from vcrt.environments.mcp_servers import PORT
+
         words = [f"--mcp {shlex.quote(shlex.join(self.command))}"]
         words += [] if self.state is None else [f"--state {shlex.quote(self.state)}"]
         words += [f"--root {shlex.quote(self.root)}"] + ["--restart"] * self.restart
         words += [f"--shown-by {shlex.join(self.shown_by)}"] * bool(self.shown_by)
-        words += [f"--url {shlex.quote(self.url)}"] * any(_PORT in one for one in self.command)
+        words += [f"--url {shlex.quote(self.url)}"] * any(PORT in one for one in self.command)
         return " ".join(words)
 
     def __call__(self) -> McpEnvironment:
@@ -110,13 +111,15 @@ def mcp_server(
     Raises:
         MalformedInputError: The command is none, or nothing of the server's state could be seen.
     """
+    from vcrt.environments.mcp_servers import PORT, STATE
+
     where = f"--mcp {command!r}"
     if "://" in command.partition(" ")[0]:
         raise MalformedInputError(
             "the address of an MCP server, which cannot be put back into an earlier state",
             where=where,
             expected="the command that starts it",
-            remedy=f'--mcp "COMMAND --port {_PORT}" --state PATH --url http://127.0.0.1:{_PORT}/mcp',
+            remedy=f'--mcp "COMMAND --port {PORT}" --state PATH --url http://127.0.0.1:{PORT}/mcp',
         )
     try:
         words = tuple(shlex.split(command))
@@ -124,13 +127,13 @@ def mcp_server(
         raise MalformedInputError("no command", where=where, found=str(error)) from error
     if not words:
         raise MalformedInputError("no command", where=where, expected='such as "server {state}"')
-    if state is None and not (shown_by or any(_STATE in word for word in words)):
+    if state is None and not (shown_by or any(STATE in word for word in words)):
         raise MalformedInputError(
             "an MCP server of whose state nothing can be seen",
             where=where,
             expected="the folder or file that it changes (an empty one if it changes nothing), or what shows "
             "its memory",
-            remedy=f'--mcp "... {_STATE}" --state PATH; or --shown-by TOOL, which takes no argument and says what is '
+            remedy=f'--mcp "... {STATE}" --state PATH; or --shown-by TOOL, which takes no argument and says what is '
             "there",
         )
     place = None if state is None else Path(state).absolute()
@@ -140,7 +143,7 @@ def mcp_server(
             where=f"--state {state}",
             expected="a folder or a file",
         )
-    root = root or (_STATE if place is None else str(place))
+    root = root or (STATE if place is None else str(place))
     if Path(root).name == "":
         raise MalformedInputError(
             "a root that is in every path", where=f"--root {root}", expected="a folder or a file"

@@ -29,6 +29,8 @@ from vcrt.processes.confinement import Bounds
 from vcrt.processes.programs import confined, start_program
 from vcrt.processes.watching import SERVER_MARK, WORKERS_MARK, end_marked
 
+#: What stands in commands for the state's folder, or its one file, and for a server's port.
+STATE, PORT = "{state}", "{port}"
 #: Environment variables that mark all processes of a server, so that they are found and ended.
 MARKS = (SERVER_MARK, WORKERS_MARK)
 #: Seconds that its thread has to end, and seconds that an answer may take beyond its time limit.
@@ -36,7 +38,7 @@ _LEAVE_S, _GRACE_S = 5.0, 5.0
 _LAST_WORDS = 2000
 #: Seconds between two looks whether a server listens.
 _LOOK_S = 0.05
-_INSTALL = "pip install 'vcrt[mcp]'"
+_INSTALL, _IS_ERROR = "pip install 'vcrt[mcp]'", '"isError": true'
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +71,11 @@ class About:
 
 
 class Refusal(Exception):
-    """The server says that the arguments of a request do not fit."""
+    """The server refuses a request: its arguments do not fit, or its own code raised an error and it goes on."""
+
+
+class _ProtocolError(Exception):
+    """The server answers a request with an error that is no refusal."""
 
 
 class Server:
@@ -104,8 +110,9 @@ class Server:
     def call(self, name: str, arguments: Mapping[str, Json]) -> dict[str, Json]:
         """Return the result of a call, in the form of the protocol.
 
-        Raise :class:`Refusal` for arguments that do not fit. Without an answer, end the server and raise
-        :class:`VerifierFailure`.
+        Raise :class:`Refusal` for arguments that do not fit (-32602), and for an error of a tool's own code that many
+        servers report in this way (-32603), if the server answers `tools/list` as before it: hosts hand both to the
+        model. Without an answer, end the server and raise :class:`VerifierFailure`.
         """
         doing = f"tools/call {name!r}"
         return self._asked(doing, lambda: self._client.call_tool(name, dict(arguments)))
@@ -194,6 +201,13 @@ class Server:
             return answer.result(self._of.timeout_s + _GRACE_S)
         except Refusal:
             raise
+        except _ProtocolError as error:
+            raise VerifierFailure(
+                "an MCP server answered with an error of the protocol, which says nothing about the call",
+                **self._ended(doing, str(error)),
+                expected=f"a result; a refusal is a result with {_IS_ERROR}",
+                remedy=f'let the tool return its refusal, {{"content": [...], {_IS_ERROR}}}, as the specification says',
+            ) from error
         except TimeoutError:
             raise self._broken(doing, f"no answer after {self._of.timeout_s:g} s") from None
         except Exception as error:
@@ -204,7 +218,7 @@ class Server:
 
     async def _answer(self, ask: Any) -> dict[str, Json]:
         from mcp import MCPError
-        from mcp_types import INVALID_PARAMS
+        from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_PARAMS
 
         answer = asyncio.ensure_future(ask())
         try:
@@ -216,11 +230,27 @@ class Server:
                 raise TimeoutError
             return _json_of(answer.result())
         except MCPError as error:
-            if error.code == INVALID_PARAMS:
+            if error.code == CONNECTION_CLOSED:
+                raise
+            if error.code == INVALID_PARAMS or (
+                error.code == INTERNAL_ERROR and await self._goes_on()
+            ):
                 raise Refusal(error.message) from error
-            raise
+            raise _ProtocolError(f"{error.code}: {error.message[:500]}") from error
         finally:
             answer.cancel()
+
+    async def _goes_on(self) -> bool:
+        """Tell whether an internal error is a tool's, not the server's: it still says of itself what it did.
+
+        Over HTTP the client makes such an error of any failure of the connection, so there it is never known.
+        """
+        if self._of.url is not None:
+            return False
+        with suppress(Exception):
+            async with asyncio.timeout(self._of.timeout_s):
+                return await self._described(self._client) == self.about
+        return False
 
     def _not_started(self, found: str) -> VcrtError:
         return UnavailableError(
@@ -228,9 +258,9 @@ class Server:
             **self._ended("starting it", found),
             expected="an answer to `initialize` and `tools/list`"
             if self._of.url is None
-            else f"a server that listens on port {{port}} of its command, and answers at {self._of.url}",
+            else f"a server that listens on port {PORT} of its command, and answers at {self._of.url}",
             remedy="run the command by itself and mend what it says; in the sandbox there is no network and it writes "
-            "into {state}, $HOME and $TMPDIR alone, so install it beforehand and name the program itself (not npx or "
+            f"into {STATE}, $HOME and $TMPDIR alone, so install it beforehand and name the program itself (not npx or "
             "uvx)",
         )
 

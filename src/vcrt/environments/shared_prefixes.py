@@ -129,10 +129,14 @@ def _replay(sequence: _Order, answers: dict[_Order, _Answer]) -> Replay:
 
 
 def state_after(
-    environment: StepEnvironment[object], episode: Episode, sequence: Sequence[int]
+    environment: StepEnvironment[object],
+    episode: Episode,
+    sequence: Sequence[int],
+    start: object = None,
 ) -> object:
-    """Return the state after these operations, from a fresh start; pass over refused operations."""
-    state = environment.initial_state(episode)
+    """Return the state after these operations, from a snapshot or a fresh start; pass over refused operations."""
+    fresh = start is None
+    state = environment.initial_state(episode) if fresh else environment.restore(start)
     for index in sequence:
         answer = environment.step(state, episode.operations[index])
         state = answer.state if isinstance(answer, Accepted) else state

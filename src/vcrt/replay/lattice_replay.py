@@ -265,12 +265,10 @@ def _run_by_steps(environment: StepEnvironment[object], work: Work, asking: Aski
     states: dict[Order, object] = {}
     for wanted in asking:
         if work.complete:
-            # Keep the states from which these begin, and later ones alone, since there may be very many.
+            # Keep the first state, those from which these begin, and later ones: there may be very many.
             length = min((_length_of_known(sequence, states) for sequence in wanted), default=0)
-            if any(len(sequence) < length for sequence in states):
-                states = {
-                    sequence: state for sequence, state in states.items() if len(sequence) >= length
-                }
+            if any(0 < len(sequence) < length for sequence in states):
+                states = {s: state for s, state in states.items() if len(s) >= length or not s}
         for sequence in wanted:
             if monotonic() > work.until:
                 work.stopped = True

@@ -103,6 +103,28 @@ def test_over_http_a_server_is_put_back_into_a_state(start):
     assert (start / "a").read_text() == "one"
 
 
+@pytest.mark.slow
+def test_over_http_a_whole_log_is_scheduled(tmp_path, start, capsys):
+    """A minute of the processor: each start of a server of the package mcp takes three seconds of it."""
+
+    def wrote(name, text):
+        given = {"name": name, "text": text}
+        return ("mcp__notes__write", given, f"wrote /home/ann/notes/{name}")
+
+    calls = [wrote("b", "x"), ("mcp__notes__read", {"name": "a"}, "one")]
+    log = log_of(tmp_path, calls, [wrote("a", "z")])
+    options = ["--mcp", OVER_HTTP, "--state", str(start), "--root", "/home/ann/notes"]
+    code, out, err = run(capsys, "schedule", str(log), "--json", *options)
+    assert code == 0, err
+    (found,) = json.loads(out)
+    assert found["waves"] == [[0, 1], [2]]
+    assert [(edge["first"], edge["second"], edge["kind"]) for edge in found["edges"]] == [
+        (1, 2, "observes")
+    ]
+    assert found["batches"][0]["safe"] == [0, 1]
+    assert (start / "a").read_text() == "one"
+
+
 def test_a_server_that_listens_elsewhere_is_named(start):
     listening = "import socket, time; s = socket.socket(); time.sleep(60)"
     environment = vcrt.mcp_server(f'{sys.executable} -c "{listening}" {{port}}', state=start)()

@@ -94,6 +94,8 @@ def test_what_is_refused_and_what_is_malformed(small):
         small.call(state, "read", {"path": "none"})
     with pytest.raises(CallRefused, match="path must be text"):
         small.call(state, "bad_arguments", {})
+    with pytest.raises(CallRefused, match="no item of that name"):
+        small.call(state, "internal", {})
     with pytest.raises(MalformedInputError, match="did you mean 'write'"):
         small.call(state, "wriet", {})
     with pytest.raises(MalformedInputError, match="no folder"):
@@ -102,6 +104,38 @@ def test_what_is_refused_and_what_is_malformed(small):
         small.reset({"../a": "x"})
     with pytest.raises(UnknownNameError, match="template"):
         small.reset("shop")
+
+
+class StartedAnew(Small):
+    starts_anew = True
+
+
+def test_an_order_from_a_fresh_state_has_a_server_of_its_own_and_others_have_none():
+    environment = StartedAnew()
+    environment.tools()
+    asked_for_its_tools = environment._host.server
+    state = environment.reset(None)
+    kept = environment.snapshot(state)
+    environment.call(state, "note", {"text": "x"})
+    assert environment.call(environment.restore(kept), "notes", {}) == "x"
+    assert environment._host.server is asked_for_its_tools
+    kept = environment.snapshot(environment.reset(None))
+    assert environment.call(environment.restore(kept), "notes", {}) == "x"
+    fresh = environment.reset(None)
+    assert environment.call(fresh, "notes", {}) == ""
+    environment.call(fresh, "write", {"path": "a", "text": "y"})
+    assert environment.call(fresh, "read", {"path": "a"}) == "y"
+    assert environment.call(environment.reset(None), "read", {"path": "a"}) == "one"
+    environment.close()
+
+
+def test_an_unasked_server_of_another_state_is_not_taken_for_a_new_one():
+    environment = ReadsAtStart()
+    environment.tools()
+    state = environment.reset({"a": "other"})
+    assert environment.call(state, "read_as_started", {"path": "a"}) == "other"
+    assert environment.call(environment.reset(None), "read_as_started", {"path": "a"}) == "one"
+    environment.close()
 
 
 def test_templates_are_folders_and_files(tmp_path):

@@ -97,6 +97,19 @@ def test_what_is_no_answer_is_no_verdict_and_the_next_state_is_whole(tool, words
     environment.close()
 
 
+@pytest.mark.parametrize(
+    ("tool", "words"), [("breaks", "-32603: lost the database"), ("own_error", "-32050: sold out")]
+)
+def test_an_error_of_the_protocol_names_what_a_refusal_is(tool, words):
+    environment = Small()
+    with pytest.raises(VerifierFailure) as raised:
+        environment.call(environment.reset(None), tool, {})
+    message = str(raised.value)
+    assert words in message
+    assert 'return its refusal, {"content": [...], "isError": true}' in message
+    environment.close()
+
+
 def test_a_server_that_is_killed_between_two_calls():
     environment = Small()
     state = environment.reset(None)
