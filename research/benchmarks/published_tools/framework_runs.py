@@ -50,7 +50,13 @@ def found_of_toolset(row: Toolset, output_of: Output, log: Path, of_a_trace: int
         ],
         "against": [
             {
-                "calls": pair["against"]["calls"],
+                # As the framework runs them: in the order of the trace.
+                "calls": [
+                    call
+                    for _, call in sorted(
+                        zip(pair["against"]["operations"], pair["against"]["calls"], strict=True)
+                    )
+                ],
                 "after": len(pair["against"]["context"]),
                 "commuted": _counts(pair["commuted"]),
                 **seen,

@@ -238,10 +238,12 @@ _FRAMEWORKS = """
 ## Toolsets of frameworks
 
 Examples and toolkits that frameworks publish, by `vcrt.tools_environment`. Nothing was changed in the tools. The calls
-are in `research/benchmarks/published_tools/toolsets.py`, the first states in `frameworks` beside it.
+are in `research/benchmarks/published_tools/toolsets.py`, the first states in `frameworks` beside it. In replays of
+`data_analyst` the deps keep a table as its columns, which compare better than pandas' own blocks.
 
 - **at once**: pydantic-ai runs the calls of a message at once, unless a tool says `sequential`. LangGraph's `ToolNode`
-  and the runner of OpenAI Agents run all of them at once, and have no declaration for a tool.
+  and the runner of OpenAI Agents run all of them at once, and have no declaration for a tool
+  (`max_function_tool_concurrency` of OpenAI Agents is one limit for all tools).
 - **must not run at once**: pairs of calls that did not commute in some replay, of the pairs of tools that were
   compared.
 - **changed nothing**: tools whose calls never changed the state. They could overlap with each other, as they do;

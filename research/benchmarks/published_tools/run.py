@@ -390,8 +390,10 @@ def write_results() -> None:
 
 
 def commit() -> str:
-    """Return the commit that runs, with "-dirty" if files of it were changed."""
-    return _said(["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude", "*"])
+    """Return the commit that runs, with "-dirty" if files of it were changed beside the page and the results."""
+    changed = _said(["git", "status", "--porcelain", "--untracked-files=no"]).splitlines()
+    others = [line for line in changed if not line.endswith((PAGE.name, RESULTS.name))]
+    return _said(["git", "rev-parse", "--short=12", "HEAD"]) + "-dirty" * bool(others)
 
 
 def _said(command: list[str]) -> str:
