@@ -7,11 +7,7 @@ import sys
 from contextlib import ExitStack
 
 #: What workers import that replay the calls of a log and make a schedule of them.
-_NEEDED = (
-    "vcrt.replay.shards",
-    "vcrt.calls.log_lifting",
-    "vcrt.calls.schedules",
-)
+_NEEDED = "vcrt.api.schedules"
 
 
 def main() -> None:
@@ -25,7 +21,7 @@ def main() -> None:
             from vcrt.processes import kept_processes
 
             for process in stack.enter_context(kept_processes()):
-                process.prepare(*_NEEDED)
+                process.prepare(_NEEDED)
         from vcrt.cli import main as run
 
         run()
