@@ -79,6 +79,7 @@ class _Walk:
     direct: set[_Pair] = field(default_factory=set)
     too_many: bool = False
     failed: bool = False
+    _wholes: dict[Order, tuple[Order, int]] = field(init=False)
 
     def __post_init__(self) -> None:
         self._put_in_order()
@@ -93,6 +94,7 @@ class _Walk:
             self.work.until = monotonic() + within
         while True:
             self.reads = _reads(self.work.answers)
+            self._put_in_order()
             yield from self._levels()
             if not (self.too_many or self._is_stale()):
                 yield from self._without_needless()
@@ -155,6 +157,7 @@ class _Walk:
             yield new[begin : begin + AT_A_TIME]
 
     def _put_in_order(self) -> None:
+        self._wholes = {(): ((), 0)}
         self.order = PartialOrder.of(self.work.episode.num_operations, self.pairs)
 
     def _moves(self, done: int) -> list[int]:
@@ -240,13 +243,18 @@ class _Walk:
 
     def _run(self, sequence: Order, step: int) -> Order:
         """Return a sequence and a step, with the steps that read which the order puts before each."""
-        whole: list[int] = []
-        done = 0
-        for each in (*sequence, step):
-            more = [*members(self.order.predecessors[each] & self.reads & ~done), each]
-            whole += more
-            done |= sum(1 << one for one in more)
-        return tuple(whole)
+        return self._whole((*sequence, step))[0]
+
+    def _whole(self, sequence: Order) -> tuple[Order, int]:
+        """Return a sequence with the steps that read which the order puts before its own, and the set of all."""
+        found = self._wholes.get(sequence)
+        if found is None:
+            *_, step = sequence
+            whole, done = self._whole(sequence[:-1])
+            reads = self.order.predecessors[step] & self.reads & ~done
+            found = (*whole, *members(reads), step), done | reads | 1 << step
+            self._wholes[sequence] = found
+        return found
 
     def _answer(self, sequence: Order, step: int) -> Reached:
         return self.work.answers.get(self._run(sequence, step), _UNKNOWN)
