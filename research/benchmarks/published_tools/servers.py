@@ -462,8 +462,8 @@ ROWS = (
         traces=(
             (("add_observations", _MORE), ("read_graph", {}), ("search_nodes", {"query": "Ann"})),
         ),
-        note="It answers what it refuses with an internal error of JSON-RPC, which vcrt takes for a broken server, so "
-        "only calls were made that it takes in any order.",
+        note="It answers what it refuses with an internal error of JSON-RPC. "
+        "Only calls were made that it takes in any order.",
     ),
     Row(
         key="memory_bank",
