@@ -142,7 +142,7 @@ TOOLSETS = (
     Toolset(
         key="AIRLINE",
         framework=OPENAI,
-        place="`examples/customer_service`",
+        place="`customer_service` of the examples",
         declared="nothing",
         traces=(
             (
