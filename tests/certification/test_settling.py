@@ -89,6 +89,34 @@ def test_contexts_are_sampled_where_an_order_allows_too_many(monkeypatch):
     assert found.checked_orders
 
 
+@pytest.mark.parametrize("steps", [5, 6, 7])
+def test_contexts_of_steps_that_read_stand_before_those_that_they_lead_to(steps):
+    merged = 0
+    for seed in range(150):
+        replays = settle(ENVIRONMENT, drawn(seed, steps))
+        lattice = Lattice.of(replays.tree, replays.reads)
+        merged += bool(lattice.reads)
+        for (number, step), answer in lattice.transitions.items():
+            if isinstance(answer, int):
+                reads = lattice.reads >> step & 1
+                assert answer == number if reads else answer > number, (seed, number, step)
+        # Whoever walks once over the transitions finds what whoever walks until nothing is new finds.
+        order, found = replays.settled, {0}
+        while (
+            more := {
+                answer
+                for (number, step), answer in lattice.transitions.items()
+                if isinstance(answer, int)
+                and number in found
+                and not order.predecessors[step] & ~(lattice.contexts[number].done | lattice.reads)
+            }
+            - found
+        ):
+            found |= more
+        assert lattice.legal_contexts(order) == found, seed
+    assert merged > 50
+
+
 class Twins(Cells):
     """States that seem equal and are not: what hides tells after the third step which of two came first."""
 

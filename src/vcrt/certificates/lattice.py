@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations
 from typing import TypeAlias
 
@@ -65,10 +65,13 @@ class Lattice:
         transitions: dict[tuple[int, int], int | str] = {}
         outputs: dict[tuple[int, int], str] = {}
         unequal: UnequalFutures | None = None
-        for sequence, reached in tree.answers.items():
+        # Transitions must lead to later contexts.
+        sequences = sorted(tree.answers, key=partial(_place, reads)) if reads else tree.answers
+        for sequence in sequences:
+            reached = tree.answers[sequence]
             answer: int | str
             if reached.state_hash is not None:
-                done = sum(1 << operation for operation in sequence) & ~reads
+                done = _set_of(sequence) & ~reads
                 answer = numbers.setdefault((done, reached.state_hash), len(contexts))
                 if answer == len(contexts):
                     contexts.append(Context(sequence, done, reached.state_hash))
@@ -246,7 +249,7 @@ class Lattice:
     def legal_contexts(self, order: PartialOrder) -> frozenset[int]:
         """Return, by number, the contexts that are reached by sequences which keep every pair of ``order``."""
         reached, before = {0}, order.predecessors
-        # Contexts stand by length, so one pass suffices.
+        # Contexts stand by the size of ``done``, so one pass suffices.
         for number, operation, done, answer in self._accepted:
             if number in reached and not before[operation] & ~(done | self.reads):
                 reached.add(answer)
@@ -308,6 +311,14 @@ class Lattice:
             if isinstance(answer, int) and self.as_in_reference(number, operation):
                 ways[number] += ways[answer]
         return ways
+
+
+def _set_of(sequence: Order) -> int:
+    return sum(1 << operation for operation in sequence)
+
+
+def _place(reads: int, sequence: Order) -> tuple[int, int, Order]:
+    return (_set_of(sequence) & ~reads).bit_count(), len(sequence), sequence
 
 
 def still_reading(answers: Mapping[Order, Reached], operations: int) -> int:
