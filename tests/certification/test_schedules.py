@@ -22,6 +22,7 @@ from vcrt.calls.data_flow import DataFlow, data_flow
 from vcrt.calls.schedules import checked_schedule, path_of_swaps, schedule_of
 from vcrt.certificates.certificates import UncertifiedError
 from vcrt.certificates.episodes import ANY_PRESET, CertifiedEpisode, certify_episode
+from vcrt.certificates.replay_tree import Reached, ReplayTree
 from vcrt.environments.contract import Accepted
 from vcrt.orders import linear_extensions
 from vcrt.randomness import generator
@@ -205,3 +206,18 @@ def test_values_flow_from_the_call_that_gave_them_first():
     said = ["send f-771"]
     assert data_flow(arguments, outputs, [[], [], said, said]) == flows, "said again, not first"
     assert data_flow(arguments, outputs, [said, said, said, said]) == (), "known before any call"
+
+
+def test_a_step_that_is_refused_behind_a_later_one_stands_before_it():
+    # Each two steps commute at the start; what is known besides is that 2 is refused once 0, 1 and 3 have run.
+    accepted = [
+        *permutations(range(4), 1),
+        *permutations(range(4), 2),
+        (0, 1, 2),
+        (0, 1, 2, 3),
+        (0, 3, 1),
+    ]
+    answers = {each: Reached(f"{sum(1 << k for k in each):064x}", None) for each in ((), *accepted)}
+    answers[0, 3, 1, 2] = Reached(None, "too late")
+    schedule = schedule_of(ReplayTree.of(4, answers))
+    assert (2, 3) in schedule.order.pairs

@@ -30,7 +30,7 @@ from vcrt.certificates.replay_tree import Answers, EpisodeReplays, ReplayTree
 from vcrt.environments.contract import Environment, Replay, ReplayRequest
 from vcrt.environments.posets import below_of, draw_extension
 from vcrt.orders import Order, transitive_reduction
-from vcrt.partial_orders import PartialOrder
+from vcrt.partial_orders import PartialOrder, members
 from vcrt.randomness import generator
 from vcrt.replay.replay import replay_all
 
@@ -321,11 +321,13 @@ def _unsupported(lattice: Lattice, order: PartialOrder, compared: frozenset[_Pai
         if pair not in known:
             return [pair]
     for number in sorted(lattice.legal_contexts(order)):
-        done = lattice.contexts[number].done | lattice.reads
+        done = lattice.contexts[number].done
         for step in lattice.moves(number, order):
-            answer = lattice.transitions.get((number, step))
-            if isinstance(answer, str):
-                return [(i, step) for i in range(step) if not done >> i & 1]
+            if isinstance(lattice.transitions.get((number, step)), str):
+                before = [i for i in range(step) if not (done | lattice.reads) >> i & 1]
+                behind = [k for k in members(done) if k > step]
+                # If all that stands before it has run, something that stands behind it has run too early.
+                return [(i, step) for i in before] or [(step, k) for k in behind]
     return []
 
 
