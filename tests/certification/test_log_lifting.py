@@ -13,6 +13,7 @@ from vcrt.calls.data_flow import data_flow
 from vcrt.calls.log_lifting import run_trace
 from vcrt.environments.conformance import validate_episodes
 from vcrt.environments.conformance_checks import DETERMINISTIC, SINGLE_STEPS
+from vcrt.environments.shared_prefixes import as_values
 from vcrt.environments.tool_calls import Span
 from vcrt.environments.written import episode_of
 from vcrt.replay.evidence import episode_from_json, episode_to_json
@@ -371,6 +372,33 @@ class Stamped(Till):
     def snapshot(self, state):
         Stamped.now += 1
         return super().snapshot(state)
+
+
+class Drawer(vcrt.CallEnvironment):
+    """One whose snapshots are those of a part of its state."""
+
+    name = "drawer"
+
+    def reset(self, initial):
+        return {"open": False, "sold": []}
+
+    def call(self, state, name, arguments):
+        state["open"] = True
+        return "ok"
+
+    def snapshot(self, state):
+        return super().snapshot(state["sold"])
+
+    def restore(self, snapshot):
+        return {"open": False, "sold": super().restore(snapshot)}
+
+
+def test_a_snapshot_of_a_part_does_not_stand_for_the_whole_state(lifted):
+    window = lifted([{"name": "open", "arguments": {}}] * 2, Drawer()).windows[0]
+    values = as_values(Drawer())
+    start = values.initial_state(window.episode)
+    opened = values.step(start, window.episode.operations[0]).state
+    assert values.canonical(start) != values.canonical(opened)
 
 
 LINES = [

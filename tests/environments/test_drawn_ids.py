@@ -145,6 +145,17 @@ def test_what_a_call_does_not_draw_from_python_is_no_verdict(tmp_path):
         scheduled(Unseen, log_of(tmp_path, *CALLS))
 
 
+class Raffle(Calendar):
+    def winner(self, names):
+        return random.choice(names)
+
+
+def test_a_tool_that_is_not_named_still_may_not_draw(tmp_path):
+    calls = [CALLS[0], ("winner", {"names": ["ann", "bob"]}), ("winner", {"names": ["cyd", "dan"]})]
+    with pytest.raises(vcrt.VcrtError, match="random"):
+        scheduled(Raffle, log_of(tmp_path, *calls))
+
+
 @pytest.mark.parametrize(
     ("calls", "initial"),
     [

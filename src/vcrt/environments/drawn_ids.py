@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import random
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import sha256
 from itertools import count
 from typing import Any
@@ -120,8 +120,3 @@ def replaced(value: Any, ids: Mapping[str, str]) -> Any:
         return [of(inner) for inner in part] if isinstance(part, list | tuple) else part
 
     return of(value)
-
-
-def drawing(ids: Mapping[str, Any], seed: Callable[[], str]) -> Any:
-    """Return :func:`own_draws` for an environment that has ``ids``; what does nothing for others."""
-    return own_draws(seed()) if ids else nullcontext()

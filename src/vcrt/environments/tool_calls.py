@@ -14,7 +14,7 @@ import sys
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -36,7 +36,7 @@ from vcrt.environments.contract import (
     Transition,
     Versions,
 )
-from vcrt.environments.drawn_ids import drawing
+from vcrt.environments.drawn_ids import own_draws
 from vcrt.environments.registry import name_in_commands, own_module_name
 from vcrt.environments.states.object_copies import copied
 from vcrt.environments.states.object_states import (
@@ -185,8 +185,8 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
     begin_advice: ClassVar[str] = (
         "let reset begin where the trace did; `initial` in the log can say where"
     )
-    #: For each tool that draws ids, their places in its outputs (see :func:`vcrt.environments.drawn_ids.ids_at`). Where
-    #: any are named, each call has random numbers of its own, and a log's later calls get the ids that replay drew.
+    #: For each tool that draws ids, their places in its outputs (see :func:`vcrt.environments.drawn_ids.ids_at`). Each
+    #: call of such a tool has random numbers of its own, and a log's later calls get the ids that replay drew.
     ids: ClassVar[Mapping[str, str | Collection[str]]] = MappingProxyType({})
     #: Exceptions besides :class:`CallRefused` by which ``call`` reports a tool's refusal.
     refusals: ClassVar[tuple[type[Exception], ...]] = ()
@@ -283,7 +283,8 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
         try:
             # A copy: a later replay of the call must not see what a tool does to its arguments.
             arguments = copied(_in_order(payload["arguments"], payload.get("keys")))
-            with drawing(self.ids, lambda: _asked(payload)):
+            draws = payload["name"] in self.ids
+            with own_draws(_asked(payload)) if draws else nullcontext():
                 output: object = self.call(state, payload["name"], arguments)
         except refusals as error:
             reason = str(error) or type(error).__name__
@@ -325,7 +326,9 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
                 return copied(state)
             form, kept = self.canonical(state), copied(state)
             self._require_same(state, form, kept)
-            return FormedSnapshot(kept, form)
+            # A method that overrides this one may have given it a part of the state, which has another form.
+            is_own = type(self).snapshot is CallEnvironment.snapshot
+            return FormedSnapshot(kept, form) if is_own else kept
         except (TypeError, copy.Error) as error:
             try:
                 canonical_objects(state)

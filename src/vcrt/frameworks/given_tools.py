@@ -162,8 +162,8 @@ def tools_environment(
         ignored: Attributes of the state that no call can see, such as caches.
         key_order: Whether the order of a mapping's keys is part of the state.
         ids: For each tool that draws ids by Python (``uuid.uuid4``, ``secrets``, ``random``), their places in its
-            outputs, such as ``{"create": "id"}``. Each call then draws numbers of its own, whatever ran before it, and
-            later calls of a log get the ids that replay drew in place of the log's.
+            outputs, such as ``{"create": "id"}``. Each call of these tools then draws numbers of its own, whatever ran
+            before it, and later calls of a log get the ids that replay drew in place of the log's.
 
     Raises:
         MalformedInputError: There is no tool, two have one name, or something is no tool.
