@@ -145,8 +145,8 @@ def _batch_lines(batch: Batch) -> list[str]:
     if batch.safe:
         verb = "is" if len(batch.safe) == 1 else "are"
         orders = "every order" if batch.complete else "every order that was tried"
-        states = counted(batch.num_contexts, "state")
-        lines.append(f"  {_all(batch.safe)} {verb} safe: the same in {orders}, {states} on the way")
+        contexts = counted(batch.num_contexts, "context")
+        lines.append(f"  {_all(batch.safe)} {verb} safe: the same in {orders}, in {contexts}")
     if batch.not_compared:
         lines.append(f"  {_all(batch.not_compared)}: not compared with all others")
     return lines
