@@ -239,7 +239,10 @@ _FRAMEWORKS = """
 
 Examples and toolkits that frameworks publish, by `vcrt.tools_environment`. Nothing was changed in the tools. The calls
 are in `research/benchmarks/published_tools/toolsets.py`, the first states in `frameworks` beside it. In replays of
-`data_analyst` the deps keep a table as its columns, which compare better than pandas' own blocks.
+`data_analyst` the deps keep a table as its columns, which compare better than pandas' own blocks. Two more were run and
+are not shown: `SQLDatabaseToolkit` of `langchain_community` reads the names of tables once, when it is made, and replay
+made it anew for each call; of `planning` of `pydantic-ai-harness` replays disputed one answer, and why was not found
+out.
 
 - **at once**: pydantic-ai runs the calls of a message at once, unless a tool says `sequential`. LangGraph's `ToolNode`
   and the runner of OpenAI Agents run all of them at once, and have no declaration for a tool

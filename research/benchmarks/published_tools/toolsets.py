@@ -38,7 +38,6 @@ PYDANTIC_AI = Framework(
     name="pydantic-ai",
     packages=(
         "pydantic-ai-slim[openai]==2.62.0",
-        "pydantic-ai-harness==0.62.0",
         "duckdb==2.0.1",
         "pandas==3.1.1",
         "datasets==5.2.0",
@@ -60,7 +59,6 @@ OPENAI = Framework(
 
 _QUERY = "SELECT * FROM dataset WHERE n > 1"
 _PEN = {"file_path": "b.txt", "text": "rice\n"}
-_DONE = {"task_id": "a", "status": "completed"}
 _HUMAN = {"priority": "high", "reason": "r", "summary": "s"}
 
 TOOLSETS = (
@@ -75,27 +73,6 @@ TOOLSETS = (
                 ("run_duckdb", {"dataset": "Out[1]", "sql": "SELECT sum(n) AS n FROM dataset"}),
                 ("display", {"name": "Out[2]"}),
                 ("display", {"name": "Out[1]"}),
-            ),
-        ),
-    ),
-    Toolset(
-        key="PLAN",
-        framework=PYDANTIC_AI,
-        place="`pydantic_ai_harness.planning`",
-        declared="no `sequential`, but in a durable workflow",
-        traces=(
-            (
-                ("update_task_status", _DONE),
-                ("read_plan", {}),
-                ("remove_task", {"task_id": "a"}),
-            ),
-            (
-                ("write_plan", {"items": [{"id": "c", "content": "cook"}]}),
-                ("update_task_status", _DONE),
-            ),
-            (
-                ("update_task_status", _DONE),
-                ("update_task_status", {**_DONE, "task_id": "b"}),
             ),
         ),
     ),
@@ -123,23 +100,6 @@ TOOLSETS = (
         ),
     ),
     Toolset(
-        key="DATABASE",
-        framework=LANGCHAIN,
-        place="`SQLDatabaseToolkit` of `langchain_community`",
-        declared="nothing",
-        traces=(
-            (
-                ("sql_db_query", {"query": "INSERT INTO item VALUES ('rice')"}),
-                ("sql_db_query", {"query": "SELECT * FROM item"}),
-                ("sql_db_schema", {"table_names": "item"}),
-            ),
-            (
-                ("sql_db_query", {"query": "CREATE TABLE shop (name TEXT)"}),
-                ("sql_db_list_tables", {}),
-            ),
-        ),
-    ),
-    Toolset(
         key="AIRLINE",
         framework=OPENAI,
         place="`customer_service` of the examples",
@@ -155,7 +115,7 @@ TOOLSETS = (
     Toolset(
         key="HEALTHCARE",
         framework=OPENAI,
-        place="`examples/sandbox/healthcare_support`",
+        place="`healthcare_support` of the examples",
         declared="nothing",
         traces=(
             (

@@ -1,11 +1,10 @@
-"""Toolsets of pydantic-ai's examples and harness, for `--environment of_pydantic_ai.py:PLAN`.
+"""A toolset of pydantic-ai's examples, for `--environment of_pydantic_ai.py:ANALYST`.
 
 Run as a program, an agent of pydantic-ai runs them, with a model that is a script.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -20,8 +19,6 @@ from pydantic_ai.messages import (
     ToolReturnPart,
 )
 from pydantic_ai.models.function import FunctionModel
-from pydantic_ai.models.test import TestModel
-from pydantic_ai_harness.planning import InMemoryPlanStore, PlanItem, Planning
 from sent import Call, main
 
 # The example names a hosted model when it is imported; no call reaches it.
@@ -48,14 +45,6 @@ def analyst() -> Tables:
     deps = Tables()
     deps.store(pandas.DataFrame(TABLE))
     return deps
-
-
-def plan() -> InMemoryPlanStore:
-    """Return a plan with two steps."""
-    store = InMemoryPlanStore()
-    steps = [PlanItem(id="a", content="buy tea"), PlanItem(id="b", content="buy rice")]
-    asyncio.run(store.set_items(steps))
-    return store
 
 
 def answers(agent: Agent[Any, Any], deps: object, messages: Sequence[Sequence[Call]]) -> list[str]:
@@ -91,19 +80,9 @@ def ran_analyst(messages: Sequence[Sequence[Call]]) -> tuple[list[str], str]:
     return outputs, str({ref: deps.output[ref].to_dict("list") for ref in sorted(deps.output)})
 
 
-def ran_plan(messages: Sequence[Sequence[Call]]) -> tuple[list[str], str]:
-    """Run messages by an agent with the capability."""
-    store = plan()
-    outputs = answers(Agent(TestModel(), capabilities=[Planning(store=store)]), store, messages)
-    return outputs, str([each.model_dump(mode="json") for each in asyncio.run(store.get_items())])
-
-
 if __name__ == "__main__":
-    main({"ANALYST": ran_analyst, "PLAN": ran_plan})
+    main({"ANALYST": ran_analyst})
 else:
     import vcrt
 
     ANALYST = vcrt.tools_environment(analyst_agent, state=analyst, name="analyst")
-    PLAN = vcrt.tools_environment(
-        tools_of=lambda store: Planning(store=store).get_toolset(), state=plan, name="plan"
-    )
