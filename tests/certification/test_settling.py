@@ -169,6 +169,28 @@ def test_a_call_that_only_seems_to_read_gives_no_schedule(shows):
             checked_schedule(world, replays, once=True)
 
 
+@pytest.mark.parametrize("steps", [5, 6])
+def test_each_step_is_made_right_after_each_that_reads_where_both_may_come_next(steps):
+    tested = 0
+    for seed in range(100):
+        if not legal_of(seed, steps):
+            continue
+        replays = settle(ENVIRONMENT, drawn(seed, steps))
+        order, reads = replays.settled, replays.reads
+        for pair in order.unordered(range(steps)):
+            for read, other in (pair, pair[::-1]):
+                if reads >> read & 1:
+                    # What stands between the two only reads, too.
+                    assert any(
+                        sequence[-1:] == (other,)
+                        and read in sequence
+                        and all(reads >> k & 1 for k in sequence[sequence.index(read) : -1])
+                        for sequence in replays.tree.answers
+                    ), (seed, read, other)
+                    tested += 1
+    assert tested > 100
+
+
 class Late(Cells):
     """A step that leaves the state as it is, unless another came before."""
 

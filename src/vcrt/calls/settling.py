@@ -112,7 +112,8 @@ class _Walk:
         ):
             pair = untried[0]
             tried.add(pair)
-            fewer = _Walk(self.work, self.reads, set(self.order.pairs) - {pair})
+            pairs = set(self.order.pairs) - {pair}
+            fewer = _Walk(self.work, self.reads, pairs, direct=self.direct)
             # What was found in a context that another pair rules out may be needless.
             if not fewer._still_shows(pair, self.shown_after.get(pair)):
                 yield from fewer._levels(growing=False)
@@ -127,9 +128,9 @@ class _Walk:
         while level:
             while True:
                 num_pairs = len(self.pairs)
-                yield from self._ask(before, growing)
+                yield from self._ask(before)
                 level = self._next(before) if before else start
-                yield from self._ask(level, growing)
+                yield from self._ask(level)
                 if self.too_many:
                     return
                 self._see_refusals(level)
@@ -141,16 +142,16 @@ class _Walk:
                     return
             before, level = level, self._next(level)
 
-    def _ask(self, level: dict[int, _States], growing: bool) -> Asking:
+    def _ask(self, level: dict[int, _States]) -> Asking:
         """Request what the order allows next in the contexts of a level, and each two moves once in a row."""
         answers, wanted = self.work.answers, dict[Order, None]()
         for done, sequence in self._legal(level):
             moves = self._moves(done)
-            wanted |= dict.fromkeys(self._run(sequence, step) for step in moves)
-            for pair in self.order.unordered(moves) if growing else ():
+            wanted |= dict.fromkeys(self._whole((*sequence, step))[0] for step in moves)
+            for pair in (o for p in self.order.unordered(moves) for o in (p, p[::-1])):
                 if self.reads >> pair[0] & 1 and pair not in self.direct:
                     self.direct.add(pair)
-                    wanted[self._run((*sequence, pair[0]), pair[1])] = None
+                    wanted[self._whole((*sequence, *pair))[0]] = None
         new = [sequence for sequence in wanted if sequence not in answers]
         self.too_many = self.too_many or len(answers) + len(new) > MOST
         for begin in range(0, 0 if self.too_many else len(new), AT_A_TIME):
@@ -195,16 +196,14 @@ class _Walk:
             ends.append(self._answer(between[0], other))
         after_first, after_second = ends
         # Where one of the two reads only, the state after both is that after the other.
+        is_reading = self.reads & (1 << pair[0] | 1 << pair[1])
         return (
             after_first.state_hash is None
             or after_second.state_hash is None
-            or (not self._reads_one(pair) and after_first.state_hash != after_second.state_hash)
+            or not (is_reading or after_first.state_hash == after_second.state_hash)
             or after_first.output != alone[1].output
             or after_second.output != alone[0].output
         )
-
-    def _reads_one(self, pair: _Pair) -> bool:
-        return bool(self.reads & (1 << pair[0] | 1 << pair[1]))
 
     def _next(self, level: dict[int, _States]) -> dict[int, _States]:
         """Return the contexts one step on that the order allows, with the sequences that go on."""
@@ -241,10 +240,6 @@ class _Walk:
             done |= 1 << step
         return True
 
-    def _run(self, sequence: Order, step: int) -> Order:
-        """Return a sequence and a step, with the steps that read which the order puts before each."""
-        return self._whole((*sequence, step))[0]
-
     def _whole(self, sequence: Order) -> tuple[Order, int]:
         """Return a sequence with the steps that read which the order puts before its own, and the set of all."""
         found = self._wholes.get(sequence)
@@ -257,7 +252,7 @@ class _Walk:
         return found
 
     def _answer(self, sequence: Order, step: int) -> Reached:
-        return self.work.answers.get(self._run(sequence, step), _UNKNOWN)
+        return self.work.answers.get(self._whole((*sequence, step))[0], _UNKNOWN)
 
 
 _UNKNOWN = Reached(None, "not replayed")
