@@ -480,7 +480,7 @@ def _cause(environment: Environment, replays: EpisodeReplays, kind: str) -> str:
         return f"; {unseen}"
     episode, said = replays.episode, list[str]()
     if kind == "unequal_futures" and replays.tree.contradiction is None:
-        unequal = Lattice.of(replays.tree).unequal
+        unequal = Lattice.of(replays.tree, replays.reads).unequal
         states = [state_after(environment, episode, order) for order in (unequal or ())[:2]]
         for set_order, advice in enumerate((_KEY_ORDER, _SET_ORDER) if states else ()):
             one, other = (form_of(state, set_order=bool(set_order)) for state in states)
