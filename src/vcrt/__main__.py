@@ -6,7 +6,7 @@ import gc
 import sys
 from contextlib import ExitStack
 
-#: What workers import that replay the calls of a log and make a schedule of them.
+#: What a worker imports that replays the calls of a log and makes a schedule of them.
 _NEEDED = "vcrt.api.schedules"
 
 
@@ -17,11 +17,10 @@ def main() -> None:
     gc.disable()
     with ExitStack() as stack:
         if "--environment" in given and (given[0] == "schedule" or given[:2] == ["lift", "log"]):
-            # Worker processes start while this one imports what it needs itself.
+            # A worker process starts while this one imports what it needs itself; the other follows later.
             from vcrt.processes import kept_processes
 
-            for process in stack.enter_context(kept_processes()):
-                process.prepare(_NEEDED)
+            stack.enter_context(kept_processes()).first.prepare(_NEEDED)
         from vcrt.cli import main as run
 
         run()

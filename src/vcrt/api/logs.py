@@ -27,7 +27,7 @@ from vcrt.calls.settling import settle
 from vcrt.certificates.certificates import UncertifiedError
 from vcrt.certificates.episodes import ANY_PRESET, CertifiedEpisode, Exclusion
 from vcrt.certificates.lattice import Lattice
-from vcrt.certificates.probes import probed_pairs, require_not_told_apart
+from vcrt.certificates.probes import are_told_apart, probed_pairs, require_not_told_apart
 from vcrt.certificates.replay_tree import EpisodeReplays
 from vcrt.environments.conformance import Finding, validate_episodes
 from vcrt.environments.conformance_checks import (
@@ -44,7 +44,7 @@ from vcrt.environments.contract import (
     StepEnvironment,
     Versions,
 )
-from vcrt.environments.isolation import ask, ask_all
+from vcrt.environments.isolation import ask, ask_ahead, ask_all, prepare_again
 from vcrt.environments.registry import sendable_factory
 from vcrt.environments.shared_prefixes import state_after
 from vcrt.environments.states.object_states import first_difference, form_of, without_keys
@@ -57,7 +57,7 @@ from vcrt.progress import SILENT, Progress, call_progress, tell
 from vcrt.replay.config import given
 from vcrt.replay.evidence import Evidence
 from vcrt.replay.run import CertifiedSchema, certify
-from vcrt.replay.shards import EnvironmentFactory, evidence_of, replays_of
+from vcrt.replay.shards import EnvironmentFactory, evidence_of, probes_of, replays_of
 from vcrt.replay.store import remove_store
 from vcrt.storage import require_new
 
@@ -201,9 +201,10 @@ def schedule_log(
 
     Also return the checks that did not pass.
 
-    The contexts that the schedule allows are replayed in one process (:mod:`vcrt.calls.settling`); orders that it
-    allows, and both orders of each pair that waits, in another one from fresh states; each of the two takes ``within``
-    seconds for each trace, or little more. Raises as :func:`lift_log` does.
+    The contexts that the schedule allows are replayed in one process (:mod:`vcrt.calls.settling`), and then further
+    calls are made there; at the same time, orders that the schedule allows, and both orders of each pair that waits,
+    are replayed in another process from fresh states. Each of the three takes ``within`` seconds for each trace, or
+    little more. Raises as :func:`lift_log` does.
     """
     runs, lifted, failed = read_and_run(factory, [log], window=window, redact=redact)
     name, episodes = lifted[0].episode.environment, [one.episode for one in lifted]
@@ -213,9 +214,13 @@ def schedule_log(
         )
         calls.expect(name, task, len(lifted), None, _limit(within))
         parts = [episodes[start::jobs] for start in range(min(jobs, len(episodes)))]
+        is_one = len(parts) == 1
         settled = ask_all(
             factory,
-            [calls.counted(partial(_settled, episodes=part, within=within)) for part in parts],
+            [
+                calls.counted(partial(_settled, episodes=part, within=within, probing=not is_one))
+                for part in parts
+            ],
             jobs=jobs,
             first=True,
             on_wait=calls.show,
@@ -226,7 +231,9 @@ def schedule_log(
         by_episode = {item.episode.episode_id: item for _, part in found for item in part}
         evidence = [by_episode[one.episode_id] for one in episodes]
 
-    def checked(environment: Environment) -> tuple[ScheduledCalls, ...]:
+    def checked(
+        environment: Environment, items: Sequence[tuple[LiftedWindow, Evidence]]
+    ) -> tuple[ScheduledCalls, ...]:
         if environment.versions() != versions:
             raise VerifierFailure(
                 "an environment of other versions in another process",
@@ -236,14 +243,40 @@ def schedule_log(
             )
         return tuple(
             _checked(environment, one, item.replays, item.cross_checks, once=True, within=within)
-            for one, item in zip(lifted, evidence, strict=True)
+            for one, item in items
         )
 
     with call_progress() as calls:
         task = progress.task(f"schedule {name}: orders from fresh states", len(lifted), "episodes")
         calls.expect(name, task, len(lifted), None, _limit(within))
-        made = ask(factory, calls.counted(checked), on_wait=calls.show)
-        return runs, calls.done(name, len(lifted), made), failed
+        probing = calls.counted(
+            partial(_probed, items=[item.replays for item in evidence], within=within)
+        )
+        probed = ask_ahead(factory, probing, on_wait=calls.show) if is_one else None
+        asked = partial(checked, items=list(zip(lifted, evidence, strict=True)))
+        made, number = ask(factory, calls.counted(asked), on_wait=calls.show)
+        if probed is not None:
+            probes, more = probed()
+            number += more
+            made = tuple(map(_with_probes, made, probes))
+            if apart := [k for k, checks in enumerate(probes) if are_told_apart(checks)]:
+                # Of these there is no schedule; the environment says why.
+                items = [(lifted[k], replace(evidence[k], cross_checks=probes[k])) for k in apart]
+                told = dict(zip(apart, ask(factory, partial(checked, items=items)), strict=True))
+                made = tuple(told.get(k, one) for k, one in enumerate(made))
+        return runs, calls.done(name, len(lifted), (made, number)), failed
+
+
+def _probed(
+    environment: Environment, items: Sequence[EpisodeReplays], within: float | None
+) -> list[tuple[CrossCheck, ...]]:
+    return [probes_of(environment, item, within) for item in items]
+
+
+def _with_probes(one: ScheduledCalls, checks: Sequence[CrossCheck]) -> ScheduledCalls:
+    if one.schedule is None:
+        return one
+    return replace(one, schedule=replace(one.schedule, probes=probed_pairs(checks)))
 
 
 def _limit(within: float | None) -> str:
@@ -251,10 +284,16 @@ def _limit(within: float | None) -> str:
 
 
 def _settled(
-    environment: Environment, episodes: Sequence[Episode], within: float | None
+    environment: Environment, episodes: Sequence[Episode], within: float | None, *, probing: bool
 ) -> tuple[Versions, list[Evidence]]:
-    made = partial(settle, within=within)
-    return environment.versions(), evidence_of(environment, episodes, settle=made, within=within)
+    found = evidence_of(
+        environment,
+        episodes,
+        settle=partial(settle, within=within),
+        within=within,
+        probing=probing,
+    )
+    return environment.versions(), found
 
 
 def read_and_run(
@@ -272,9 +311,9 @@ def read_and_run(
             found=f"window {window}",
             expected=f"from 2 to {MAX_OPERATIONS}",
         )
-    runs = ask(
-        factory, partial(_run, traces=_read(logs), window=window, redact=redact, least=least)
-    )
+    run_all = partial(_run, traces=_read(logs), window=window, redact=redact, least=least)
+    prepare_again(factory, __name__)
+    (runs,) = ask_all(factory, [run_all], first=True)
     lifted = [one for run in runs for one in run.windows]
     if not lifted:
         raise _nothing(runs)
@@ -354,7 +393,8 @@ def _failed_checks(
     """
     episodes = sorted((one.episode for one in lifted), key=lambda one: one.num_operations)
     check = partial(validate_episodes, schema=episodes[0].schema, episodes=episodes[:_CHECKED])
-    failed = tuple(finding for finding in ask(factory, check) if not finding.passed)
+    (findings,) = ask_all(factory, [check], first=True)
+    failed = tuple(finding for finding in findings if not finding.passed)
     for finding in failed:
         if finding.check == SINGLE_STEPS and all(one.check != DETERMINISTIC for one in failed):
             raise MalformedInputError(

@@ -368,7 +368,9 @@ def checked_schedule(
             failing += [orders[num_checked]] * (not trial.is_legal(orders[num_checked]))
             num_checked += 1
         if once:
-            make(trial.answers.tree(schedule.num_steps))
+            sound_lattice(
+                trial.answers.tree(schedule.num_steps), allow_idle=True, reads=replays.reads
+            )
         if not failing:
             whole = schedule.complete and num_checked == len(orders)
             return schedule if whole else replace(schedule, checked_orders=num_checked)

@@ -1,26 +1,28 @@
 """Replay the contexts that a schedule's order allows, and no others: that settles which steps may run at once.
 
-The order is found on the way. In each context, all steps that may come next are run, and each two of them in both
-orders. Two that do not commute there keep the reference order from then on; a step that is refused waits for all that
-stands before it. So contexts that only other orders reach are never replayed: in a log whose calls mostly wait for each
-other these are nearly all. :func:`vcrt.calls.schedules.checked_schedule` tests with whole orders from fresh states that
+The order is looked for first: one context of each pair shows most of it (:mod:`vcrt.certificates.sampling`). Then, in
+each context that it allows, all steps that may come next are run, and each two of them in both orders. Two that do not
+commute there keep the reference order from then on; a step that is refused waits for all that stands before it. So
+contexts that only other orders reach are never replayed: in a log whose calls mostly wait for each other these are
+nearly all. :func:`vcrt.calls.schedules.checked_schedule` tests with whole orders from fresh states that
 equal states have equal futures.
 
 Steps that only read lead to no new state: contexts that differ in nothing but these are one, and a step that reads runs
 in each of them. That a state is the same after it as before is taken from its canonical form, and tested: each other
 step is made right after it once, where both may come next.
 
-If the order allows too many contexts, they are sampled (:mod:`vcrt.certificates.sampling`).
+If the order allows too many contexts, they are sampled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import monotonic
 
 from vcrt.certificates.lattice import still_reading
 from vcrt.certificates.replay_tree import EpisodeReplays, Reached
+from vcrt.certificates.sampling import find_relations
 from vcrt.environments.contract import Environment, Episode
 from vcrt.orders import Order, transitive_reduction
 from vcrt.partial_orders import PartialOrder, members
@@ -41,15 +43,12 @@ def settle(
     """
     walk = _Walk(Work(episode, complete=True))
     run_asked(environment, [(walk.work, walk.asking(within))])
-    if walk.too_many:
-        sampled = replace(walk.work, complete=False)
-        run_asked(environment, [(sampled, sampled_contexts(sampled, whole=False))])
-        if not sampled.stopped:
-            return EpisodeReplays(episode, sampled.tree(), reads=_reads(sampled.answers))
-    after = within if walk.too_many or walk.work.stopped else None
-    return EpisodeReplays(
-        episode, walk.work.tree(), reads=walk.reads, settled=walk.order, stopped_after=after
-    )
+    tree, reads = walk.work.tree(), _reads(walk.work.answers)
+    if walk.work.stopped:
+        return EpisodeReplays(
+            episode, tree, reads=walk.reads, settled=walk.order, stopped_after=within
+        )
+    return EpisodeReplays(episode, tree, reads=reads, settled=None if walk.too_many else walk.order)
 
 
 _Pair = tuple[int, int]
@@ -77,6 +76,8 @@ class _Walk:
     shown_after: dict[_Pair, Order] = field(default_factory=dict)
     #: The pairs that were made one right after the other.
     direct: set[_Pair] = field(default_factory=set)
+    #: How many sequences were replayed before those of the first level.
+    num_before: int = 0
     too_many: bool = False
     failed: bool = False
     _wholes: dict[Order, tuple[Order, int]] = field(init=False)
@@ -87,19 +88,47 @@ class _Walk:
     def asking(self, within: float | None = None) -> Asking:
         """Request the reference order and, ``within`` so many seconds, what settles which pairs must keep it.
 
-        First come the sequences of each level; then those that show which pairs need not keep their order.
+        First come contexts of each pair; then the sequences of each level; then those that show which pairs need not
+        keep their order. If there are too many, what is sampled comes last.
         """
-        yield [tuple(range(self.work.episode.num_operations))]
+        reference = tuple(range(self.work.episode.num_operations))
+        yield [reference]
         if within is not None:
             self.work.until = monotonic() + within
-        while True:
+        self.reads = _reads(self.work.answers)
+        if self._is_accepted(reference):
+            found = yield from find_relations(self.work.answers, len(reference), whole=False)
+            self.pairs, self.reads = {*found.order.pairs}, _reads(self.work.answers)
+            self.num_before = len(self.work.answers)
+            for pair, context in found.shown.items():
+                self.shown_after[pair] = tuple(k for k in context if not self.reads >> k & 1)
+        while not self.too_many:
             self.reads = _reads(self.work.answers)
             self._put_in_order()
-            yield from self._levels()
+            self.too_many = self._num_sequences() > MOST
+            if not self.too_many:
+                yield from self._levels()
             if not (self.too_many or self._is_stale()):
                 yield from self._without_needless()
-            if self.too_many or not self._is_stale():
+            if not (self.too_many or self._is_stale()):
                 return
+        self.work.complete = False
+        yield from sampled_contexts(self.work, whole=False)
+
+    def _is_accepted(self, sequence: Order) -> bool:
+        return self.work.answers.get(sequence, _UNKNOWN).state_hash is not None
+
+    def _num_sequences(self) -> int:
+        """Return how many contexts and steps there the order allows, or some number beyond what may be replayed."""
+        found, number, unseen = {0}, 0, [0]
+        while unseen and number <= MOST:
+            done = unseen.pop()
+            moves = self._moves(done)
+            number += 1 + len(moves)
+            later = {done | 1 << step for step in moves if not self.reads >> step & 1} - found
+            found |= later
+            unseen += later
+        return number
 
     def _is_stale(self) -> bool:
         """Tell whether a step that was taken to read only has changed a state."""
@@ -113,7 +142,9 @@ class _Walk:
             pair = untried[0]
             tried.add(pair)
             pairs = set(self.order.pairs) - {pair}
-            fewer = _Walk(self.work, self.reads, pairs, direct=self.direct)
+            fewer = _Walk(
+                self.work, self.reads, pairs, direct=self.direct, num_before=self.num_before
+            )
             # What was found in a context that another pair rules out may be needless.
             if not fewer._still_shows(pair, self.shown_after.get(pair)):
                 yield from fewer._levels(growing=False)
@@ -153,7 +184,7 @@ class _Walk:
                     self.direct.add(pair)
                     wanted[self._whole((*sequence, *pair))[0]] = None
         new = [sequence for sequence in wanted if sequence not in answers]
-        self.too_many = self.too_many or len(answers) + len(new) > MOST
+        self.too_many = self.too_many or len(answers) + len(new) > self.num_before + MOST
         for begin in range(0, 0 if self.too_many else len(new), AT_A_TIME):
             yield new[begin : begin + AT_A_TIME]
 
@@ -208,7 +239,7 @@ class _Walk:
     def _next(self, level: dict[int, _States]) -> dict[int, _States]:
         """Return the contexts one step on that the order allows, with the sequences that go on."""
         found: dict[int, _States] = {}
-        kept = 2 if len(self.work.answers) <= TWICE else 1
+        kept = 2 if len(self.work.answers) <= self.num_before + TWICE else 1
         for done, sequence in self._legal(level):
             for step in self._moves(done):
                 reached = self._answer(sequence, step)

@@ -209,8 +209,13 @@ def in_brief(checks: Sequence[CrossCheck]) -> tuple[CrossCheck, ...]:
     return (*others, CrossCheck(PROBES, number, agreed)) if probes else others
 
 
+def are_told_apart(checks: Sequence[CrossCheck]) -> bool:
+    """Tell whether a probe distinguished two states of one hash."""
+    return any(is_probes(check) and check.agreed != check.checked for check in checks)
+
+
 def require_not_told_apart(checks: Sequence[CrossCheck]) -> None:
     """Raise :class:`UncertifiedError` if a probe distinguished two states of one hash."""
     for check in checks:
-        if is_probes(check) and check.agreed != check.checked:
+        if are_told_apart([check]):
             raise UncertifiedError("unequal_futures", found_by(check))

@@ -12,8 +12,9 @@ certify.
 
 from __future__ import annotations
 
+from collections.abc import Generator as Requests
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 
 from vcrt.certificates.certificates import Certificate, UncertifiedError, Verdict, path_after
@@ -21,7 +22,7 @@ from vcrt.certificates.lattice import Lattice
 from vcrt.certificates.long_episodes import certified_order, expected_representatives
 from vcrt.certificates.replay_tree import Reached, ReplayTree
 from vcrt.orders import Order
-from vcrt.partial_orders import members
+from vcrt.partial_orders import PartialOrder, members
 from vcrt.randomness import Generator
 
 #: In how many contexts that begin legal orders each pair is compared, and in how many that begin accepted ones, if
@@ -67,6 +68,35 @@ class _Known:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Relations:
+    """What one context of each pair shows."""
+
+    legal: _Known
+    accepted: _Known
+    #: For each pair whose order matters and follows from no others, the context that shows it.
+    shown: dict[_Pair, Order] = field(default_factory=dict)
+
+    @property
+    def order(self) -> PartialOrder:
+        """The order of the operations that legal orders keep."""
+        return PartialOrder(tuple(b & ~(1 << k) for k, b in enumerate(self.legal.before)))
+
+
+def find_relations(
+    answers: Mapping[Order, Reached], num_operations: int, *, whole: bool = True
+) -> Requests[list[Order], None, Relations]:
+    """Give batches of sequences that compare each pair in one context; return what they show.
+
+    ``answers`` must hold the reference order, which was accepted, and a batch's answers before the next is taken.
+    Unless ``whole``, the contexts are those that legal orders reach.
+    """
+    found = Relations(_Known.nothing(num_operations), _Known.nothing(num_operations))
+    for last in range(1, num_operations):
+        yield from _place(answers, last, found, whole=whole)
+    return found
+
+
 def sampled_sequences(
     answers: Mapping[Order, Reached],
     num_operations: int,
@@ -76,24 +106,23 @@ def sampled_sequences(
 ) -> Iterator[list[Order]]:
     """Give batches of sequences to replay; ``answers`` must hold a batch's answers before the next batch is taken.
 
-    Unless ``whole``, that is all that finds the relations, and one context more of each pair.
+    Unless ``whole``, that is what finds the relations in legal orders, and one context more of each pair there.
     """
     reference = tuple(range(num_operations))
     yield [reference]
     if answers.get(reference, _UNKNOWN).state_hash is None:
         return
-    legal, accepted = _Known.nothing(num_operations), _Known.nothing(num_operations)
-    for last in range(1, num_operations):
-        yield from _place(answers, last, legal, accepted)
-    yield _more_contexts(num_operations, legal, accepted, draw, CONTEXTS_PER_PAIR if whole else 1)
+    found = yield from find_relations(answers, num_operations, whole=whole)
+    yield _more_contexts(found, draw, whole=whole)
     if whole:
         yield _one_of_each_class(answers, num_operations)
 
 
 def _place(
-    answers: Mapping[Order, Reached], last: int, legal: _Known, accepted: _Known
+    answers: Mapping[Order, Reached], last: int, found: Relations, *, whole: bool
 ) -> Iterator[list[Order]]:
     """Compare an operation with each one before it in the reference order, using only these operations."""
+    legal, accepted = found.legal, found.accepted
 
     def context(known: _Known, first: int) -> Order:
         return tuple(k for k in range(last) if not known.after[first] >> k & 1)
@@ -111,9 +140,12 @@ def _place(
             verdict = _verdict(answers, context(legal, first), (first, last))
             if verdict != "diamond":
                 direct |= 1 << first
+                found.shown[first, last] = context(legal, first)
             if verdict not in ("diamond", "conflicts", "observes") and not runs_early(legal, first):
                 needed |= 1 << first
     legal.put_last(last, direct)
+    if not whole:
+        return
     # Where a conflict implies an order, illegal orders that are accepted show the pair's own relation.
     open_pairs = [
         first
@@ -128,21 +160,14 @@ def _place(
     accepted.put_last(last, needed)
 
 
-def _more_contexts(
-    num_operations: int,
-    legal: _Known,
-    accepted: _Known,
-    draw: Generator,
-    most: int,
-) -> list[Order]:
-    """Choose up to ``most`` random contexts for every pair; each serves all pairs that can be compared there."""
+def _more_contexts(relations: Relations, draw: Generator, *, whole: bool) -> list[Order]:
+    """Choose random contexts for every pair; each serves all pairs that can be compared there."""
+    num_operations, most = len(relations.legal.before), CONTEXTS_PER_PAIR if whole else 1
     pairs = list(combinations(range(num_operations), 2))
     wanted: dict[Order, None] = {}
-    for known, usable in (
-        (legal, [pair for pair in pairs if not legal.implied(pair)]),
-        # What only accepted orders reach: after a reversed conflict, a pair may show something else.
-        (accepted, [pair for pair in pairs if not accepted.implied(pair)]),
-    ):
+    # What only accepted orders reach: after a reversed conflict, a pair may show something else.
+    for known in (relations.legal, relations.accepted) if whole else (relations.legal,):
+        usable = [pair for pair in pairs if not known.implied(pair)]
         found: dict[_Pair, set[int]] = {pair: set() for pair in usable}
         for pair in usable:
             misses = 0

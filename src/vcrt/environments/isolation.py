@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import factorial, perm
 from typing import TypeVar
 
@@ -104,7 +105,7 @@ def ask_all(
 
     One question alone is asked in a kept process, if two are kept: with ``first``, in the one that replays first.
     """
-    if isinstance(factory, Registered) and factory.name in in_process_names():
+    if _is_asked_here(factory):
         return [question(make_guarded(factory)) for question in questions]
     kept = processes.kept_now()
     answers = processes.in_fresh_processes(
@@ -115,6 +116,30 @@ def ask_all(
         kept=(kept.first if first else kept.again) if kept else None,
     )
     return list(answers)
+
+
+def ask_ahead(
+    factory: Callable[[], Environment],
+    question: Callable[[Environment], Result],
+    *,
+    on_wait: Callable[[], None] = lambda: None,
+) -> Callable[[], Result]:
+    """Begin a question in the kept process that replays first, if one is kept; return what awaits the answer."""
+    kept = processes.kept_now()
+    if kept is None or _is_asked_here(factory):
+        return partial(ask, factory, question, on_wait=on_wait)
+    return partial(kept.first.begin(_answer, (factory, question)), on_wait)
+
+
+def prepare_again(factory: Callable[[], Environment], module: str) -> None:
+    """Start the kept process that replays again, if one is kept, and have it import a module meanwhile."""
+    kept = processes.kept_now()
+    if kept is not None and not _is_asked_here(factory):
+        kept.again.prepare(module)
+
+
+def _is_asked_here(factory: Callable[[], Environment]) -> bool:
+    return isinstance(factory, Registered) and factory.name in in_process_names()
 
 
 def describe(factory: Callable[[], Environment]) -> Description:

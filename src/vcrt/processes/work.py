@@ -138,18 +138,34 @@ class KeptProcess:
     def __init__(self) -> None:
         self._workers: Workers | None = None
         self._timeout: str | None = None
-        self._begun: Future[object] | None = None
+        self._begun: Future[Any] | None = None
 
     def prepare(self, *modules: str) -> None:
         """Start the process, and have it import modules that it will need."""
         for module in modules:
             self.begin(preload, module)
 
-    def begin(self, function: Callable[[Argument], object], argument: Argument) -> None:
-        """Do a piece of work whose result nobody awaits; whatever is submitted later is done after it."""
-        do = partial(do_piece, function, VcrtError)
+    def begin(
+        self, function: Callable[[Argument], Result], argument: Argument
+    ) -> Callable[[Callable[[], None]], Result]:
+        """Begin a piece of work; whatever is submitted later is done after it.
+
+        Return what awaits the result; it is given ``on_wait``. If the process has died, the work is done again as
+        :func:`in_fresh_processes` does it.
+        """
+        begun: Future[Result] | None = None
         with suppress(WorkerDiedError):  # the next question finds that
-            self._begun = self._started().submit(do, (0, argument))
+            begun = self._started().submit(partial(do_piece, function, VcrtError), (0, argument))
+            self._begun = begun
+
+        def result(on_wait: Callable[[], None]) -> Result:
+            if begun is not None:
+                with suppress(WorkerDiedError), self.lent(on_wait) as workers:
+                    return workers.result(begun)
+            (again,) = in_fresh_processes(function, [argument], jobs=1, on_wait=on_wait, kept=self)
+            return again
+
+        return result
 
     @contextmanager
     def lent(self, on_wait: Callable[[], None]) -> Iterator[Workers]:

@@ -241,7 +241,7 @@ def sampled_contexts(work: Work, *, whole: bool = True) -> Asking:
     """Request sampled contexts, and one order of each class.
 
     If there are too many classes, request none; the evidence itself then shows that it certifies nothing. Unless
-    ``whole``, request fewer contexts, and no order of each class.
+    ``whole``, request fewer contexts, legal ones only, and no order of each class.
     """
     draw = generator(0, "sampled contexts", work.episode.content_hash())
     num_operations = work.episode.num_operations

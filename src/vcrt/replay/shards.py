@@ -299,10 +299,12 @@ def evidence_of(
     backwards: bool = False,
     settle: Callable[[Environment, Episode], EpisodeReplays] | None = None,
     within: float | None = None,
+    probing: bool = True,
 ) -> list[Evidence]:
     """Return the verifier's answers about episodes, second opinions included; retry once if it breaks.
 
-    ``settle`` replays an episode in another way than :func:`replays_of` does; probes end ``within`` so many seconds.
+    ``settle`` replays an episode in another way than :func:`replays_of` does; probes end ``within`` so many seconds,
+    or are left out (:func:`probes_of`).
     """
     if settle is None:
         found = replayed(environment, episodes, sampled=sampled, backwards=backwards)
@@ -317,15 +319,16 @@ def evidence_of(
         if not _is_counted(check):
             raise _bad_opinion(environment, check, "CrossCheck with 0 <= agreed <= checked")
     return [
-        Evidence(
-            item,
-            (
-                *checks,
-                *_retried_once(partial(probe, environment, item, is_late=_late_after(within))),
-            ),
-        )
+        Evidence(item, (*checks, *(probes_of(environment, item, within) if probing else ())))
         for item, checks in zip(found, opinions, strict=True)
     ]
+
+
+def probes_of(
+    environment: Environment, replays: EpisodeReplays, within: float | None = None
+) -> tuple[CrossCheck, ...]:
+    """Return what probes show, ``within`` so many seconds; retry once if the verifier breaks."""
+    return _retried_once(partial(probe, environment, replays, is_late=_late_after(within)))
 
 
 def _late_after(within: float | None) -> Callable[[], bool]:
