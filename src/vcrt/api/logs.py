@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from vcrt import processes
 from vcrt.calls.call_logs import read_traces
@@ -22,6 +22,7 @@ from vcrt.calls.log_lifting import (
     with_own_names,
 )
 from vcrt.calls.log_traces import Trace
+from vcrt.calls.scheduled import Scheduled
 from vcrt.calls.schedules import Schedule, checked_schedule
 from vcrt.calls.settling import settle
 from vcrt.certificates.certificates import UncertifiedError
@@ -100,6 +101,10 @@ class ScheduledCalls:
     def was_replayed_once(self) -> bool:
         """Whether no second process replayed the same again."""
         return True
+
+
+#: What is said of a trace or window.
+Told = TypeVar("Told", ScheduledCalls, Scheduled)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -196,10 +201,11 @@ def schedule_log(
     within: float | None,
     jobs: int,
     progress: Progress,
-) -> tuple[tuple[RunTrace, ...], tuple[ScheduledCalls, ...], tuple[Finding, ...]]:
+    told: Callable[[Environment, ScheduledCalls], Told],
+) -> tuple[tuple[RunTrace, ...], tuple[Told, ...], tuple[Finding, ...]]:
     """Run the traces of a log, and find which calls wait for which; nothing is certified.
 
-    Also return the checks that did not pass.
+    Return what is ``told`` of each trace or window, and the checks that did not pass.
 
     The contexts that the schedule allows are replayed in one process (:mod:`vcrt.calls.settling`), and then further
     calls are made there; at the same time, orders that the schedule allows, and both orders of each pair that waits,
@@ -233,7 +239,7 @@ def schedule_log(
 
     def checked(
         environment: Environment, items: Sequence[tuple[LiftedWindow, Evidence]]
-    ) -> tuple[ScheduledCalls, ...]:
+    ) -> tuple[Told, ...]:
         if environment.versions() != versions:
             raise VerifierFailure(
                 "an environment of other versions in another process",
@@ -241,8 +247,9 @@ def schedule_log(
                 found=str(environment.versions())[:300],
                 expected=str(versions)[:300],
             )
+        scheduled = partial(_checked, environment, once=True, within=within)
         return tuple(
-            _checked(environment, one, item.replays, item.cross_checks, once=True, within=within)
+            told(environment, scheduled(one, item.replays, item.cross_checks))
             for one, item in items
         )
 
@@ -262,8 +269,8 @@ def schedule_log(
             if apart := [k for k, checks in enumerate(probes) if are_told_apart(checks)]:
                 # Of these there is no schedule; the environment says why.
                 items = [(lifted[k], replace(evidence[k], cross_checks=probes[k])) for k in apart]
-                told = dict(zip(apart, ask(factory, partial(checked, items=items)), strict=True))
-                made = tuple(told.get(k, one) for k, one in enumerate(made))
+                again = dict(zip(apart, ask(factory, partial(checked, items=items)), strict=True))
+                made = tuple(again.get(k, one) for k, one in enumerate(made))
         return runs, calls.done(name, len(lifted), (made, number)), failed
 
 
@@ -273,7 +280,7 @@ def _probed(
     return [probes_of(environment, item, within) for item in items]
 
 
-def _with_probes(one: ScheduledCalls, checks: Sequence[CrossCheck]) -> ScheduledCalls:
+def _with_probes(one: Told, checks: Sequence[CrossCheck]) -> Told:
     if one.schedule is None:
         return one
     return replace(one, schedule=replace(one.schedule, probes=probed_pairs(checks)))

@@ -21,7 +21,6 @@ from vcrt.calls.schedules import Schedule, checked_schedule, schedule_of, waves_
 from vcrt.certificates.certificates import UncertifiedError
 from vcrt.certificates.probes import probed_pairs, require_not_told_apart
 from vcrt.environments.contract import Environment, Episode
-from vcrt.environments.isolation import ask
 from vcrt.environments.registry import sendable_factory
 from vcrt.environments.tool_calls import require_calls
 from vcrt.errors import VcrtError
@@ -117,7 +116,7 @@ def schedule(
         )
     factory = sendable_factory(environment)
     with kept_processes():
-        runs, calls, _ = schedule_log(
+        runs, told, _ = schedule_log(
             source,
             factory=factory,
             window=window,
@@ -125,8 +124,8 @@ def schedule(
             within=within,
             jobs=num_jobs(jobs),
             progress=progress,
+            told=partial(_told, within=within),
         )
-        told = ask(factory, partial(_all_told, found=calls, within=within))
     rest = iter(told)
     return tuple(
         one for run in runs for one in _of_trace(run, list(islice(rest, len(run.windows))))
@@ -151,12 +150,6 @@ def _of_trace(run: RunTrace, found: Sequence[Scheduled]) -> list[Scheduled]:
             Scheduled(name=name, names=(), schedule=None, problem=problem, left_out=run.left_out)
         ]
     return [replace(one, left_out=run.left_out) for one in found]
-
-
-def _all_told(
-    environment: Environment, found: Sequence[ScheduledCalls], within: float
-) -> list[Scheduled]:
-    return [_told(environment, calls, within) for calls in found]
 
 
 def _told(

@@ -175,6 +175,7 @@ def _settled(factory: EnvironmentFactory, log: Path) -> Sequence[RunTrace] | Non
         within=None,
         jobs=num_jobs(None),
         progress=SILENT,
+        told=lambda _, calls: calls,
     )
     _require_all(runs, failed)
     told = ask(factory, partial(_all_apart, found=found))
