@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from vcrt.api.listing import validate_environment as validate_environment
     from vcrt.api.logs import lift_log as lift_log
     from vcrt.api.retrying import retry as retry
+    from vcrt.api.reusing import reuse as reuse
     from vcrt.api.schedules import schedule as schedule
     from vcrt.certificates.episodes import CertifiedEpisode as CertifiedEpisode
     from vcrt.certificates.episodes import Exclusion as Exclusion
@@ -79,6 +80,7 @@ _PLACE_OF, __getattr__, __dir__ = lazy(
         "vcrt.api.listing": "list_environments validate_environment",
         "vcrt.api.logs": "lift_log",
         "vcrt.api.retrying": "retry",
+        "vcrt.api.reusing": "reuse",
         "vcrt.api.schedules": "schedule",
         "vcrt.certificates.episodes": "CertifiedEpisode Exclusion",
         "vcrt.environments.contract": "Accepted BatchEnvironment Environment Episode Footprint Operation "

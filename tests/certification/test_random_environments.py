@@ -134,6 +134,7 @@ def test_complete_evidence_certifies_the_legal_orders_or_nothing(number):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_sampled_evidence_is_seldom_wrong():
     """It can miss what only contexts that were not drawn show: such certificates are never called complete."""
     found = outcomes(range(2_000), sampled=True)

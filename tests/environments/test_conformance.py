@@ -290,7 +290,9 @@ def test_environments_pass_a_quick_look(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["clrs", "lean", "proofwriter"])
+@pytest.mark.parametrize(
+    "name", ["clrs", pytest.param("lean", marks=pytest.mark.nightly), "proofwriter"]
+)
 def test_each_environment_passes(name):
     environment = load_environment(name)
     findings = validate(environment, seeds=(11, 12))

@@ -90,7 +90,14 @@ def place(name, site):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("member", MEMBERS)
+@pytest.mark.parametrize(
+    "member",
+    [
+        # These take minutes each; the others show the same of the certifier.
+        pytest.param(each, marks=pytest.mark.nightly) if each in ("django", "lean") else each
+        for each in MEMBERS
+    ],
+)
 def test_its_quick_tests_pass_with_what_it_declares_alone(member, wheel, tmp_path):
     environment = tmp_path / "environment"
     venv.create(environment, with_pip=False, symlinks=True)

@@ -340,6 +340,7 @@ def test_real_theories_hold_episodes_that_certify(env) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_all_real_theories(env) -> None:
     items = lifted([data_file(ENGLISH)])
     assert len(items) == 2500

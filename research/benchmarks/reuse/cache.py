@@ -12,20 +12,11 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from vcrt.calls.reuse import Made
 from vcrt.environments.contract import Accepted, Episode, Operation
 from vcrt.environments.shared_prefixes import as_values
 from vcrt.environments.tool_calls import CallEnvironment
 from vcrt.hashing import json_digest, json_text
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """A call that was made: its tool and arguments as text, the states' hashes before and after, and its output."""
-
-    call: str
-    before: str
-    after: str
-    output: str | None
 
 
 @dataclass(slots=True)

@@ -240,13 +240,7 @@ def schedule_log(
     def checked(
         environment: Environment, items: Sequence[tuple[LiftedWindow, Evidence]]
     ) -> tuple[Told, ...]:
-        if environment.versions() != versions:
-            raise VerifierFailure(
-                "an environment of other versions in another process",
-                where=f"environment {name!r}",
-                found=str(environment.versions())[:300],
-                expected=str(versions)[:300],
-            )
+        require_versions(environment, versions)
         scheduled = partial(_checked, environment, once=True, within=within)
         return tuple(
             told(environment, scheduled(one, item.replays, item.cross_checks))
@@ -272,6 +266,17 @@ def schedule_log(
                 again = dict(zip(apart, ask(factory, partial(checked, items=items)), strict=True))
                 made = tuple(again.get(k, one) for k, one in enumerate(made))
         return runs, calls.done(name, len(lifted), (made, number)), failed
+
+
+def require_versions(environment: Environment, versions: Versions) -> None:
+    """Raise :class:`VerifierFailure` unless an environment has these versions, which it had in another process."""
+    if environment.versions() != versions:
+        raise VerifierFailure(
+            "an environment of other versions in another process",
+            where=f"environment {environment.name!r}",
+            found=str(environment.versions())[:300],
+            expected=str(versions)[:300],
+        )
 
 
 def _probed(

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from vcrt.api.logs import read_and_run, required_factory
+from vcrt.api.logs import read_and_run, require_versions, required_factory
 from vcrt.calls.log_lifting import LiftedWindow
 from vcrt.calls.retries import Retried, contradicted_hints, retry_again, retry_calls
 from vcrt.calls.retries import Retries as Retries
@@ -16,7 +16,6 @@ from vcrt.certificates.certificates import UncertifiedError
 from vcrt.environments.contract import Environment, Versions
 from vcrt.environments.isolation import ask, ask_all
 from vcrt.environments.tool_calls import require_calls
-from vcrt.errors import VerifierFailure
 from vcrt.processes import kept_processes
 from vcrt.progress import SILENT, Progress
 from vcrt.replay.shards import EnvironmentFactory
@@ -88,13 +87,7 @@ def _all_told(
     found: Sequence[_Found],
     versions: Versions,
 ) -> list[Retries]:
-    if environment.versions() != versions:
-        raise VerifierFailure(
-            "an environment of other versions in another process",
-            where=f"environment {environment.name!r}",
-            found=str(environment.versions())[:300],
-            expected=str(versions)[:300],
-        )
+    require_versions(environment, versions)
     return [_told(environment, *each) for each in zip(lifted, found, strict=True)]
 
 

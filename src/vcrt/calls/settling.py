@@ -111,9 +111,20 @@ class _Walk:
             if not (self.too_many or self._is_stale()):
                 yield from self._without_needless()
             if not (self.too_many or self._is_stale()):
+                yield self._shortest()
                 return
         self.work.complete = False
         yield from sampled_contexts(self.work, whole=False)
+        yield self._shortest()
+
+    def _shortest(self) -> list[Order]:
+        """Return both orders of each pair that follows from no others, as early as they may come: easiest to read."""
+        found = []
+        for pair in sorted(transitive_reduction(self.order.pairs)):
+            before = self.order.predecessors[pair[0]] | self.order.predecessors[pair[1]]
+            context = tuple(k for k in members(before) if k not in pair)
+            found += [(*context, *pair), (*context, *pair[::-1])]
+        return found
 
     def _is_accepted(self, sequence: Order) -> bool:
         return self.work.answers.get(sequence, _UNKNOWN).state_hash is not None

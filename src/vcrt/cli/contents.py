@@ -87,6 +87,13 @@ CHAPTERS: Chapters = {
             asks_verifier=True,
             quick=True,
         ),
+        "reuse": Command(
+            function="vcrt:reuse",
+            summary="which calls a cache could answer, by the state",
+            view="vcrt.cli.schedule:print_reuse",
+            asks_verifier=True,
+            quick=True,
+        ),
         "annotate": Command(
             function="vcrt:annotate",
             summary="what calls show of each tool and pair of tools",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from vcrt.calls.annotations import Annotations
     from vcrt.calls.log_lifting import LeftOut
     from vcrt.calls.retries import Retries
+    from vcrt.calls.reuse import Reuse
 
 
 def print_schedules(
@@ -89,6 +90,26 @@ def print_retries(found: Sequence[Retries], *, json: bool = False) -> None:
     require_all(missing)
     if all(one.problem is not None for one in found):
         raise VcrtError("no call could be made again", found=found[0].problem)
+
+
+def print_reuse(found: Sequence[Reuse], *, json: bool = False) -> None:
+    """Print which calls a cache could have answered; raises :class:`VcrtError` if calls are left out.
+
+    Args:
+        json: Print one document, with the key of each call.
+    """
+    from vcrt.words.reuse_words import reuse_document, reuse_lines, reuse_summary
+
+    missing = tuple(dict.fromkeys(each for one in found for each in one.left_out))
+    if json:
+        print_document([reuse_document(one) for one in found])
+    else:
+        say(plain_console(), *left_out_lines(missing))
+        for one in found:
+            say(plain_console(), f"\n{one.name}", style="bold")
+            say(plain_console(), *reuse_lines(one))
+        say(plain_console(), "", *reuse_summary(found))
+    require_all(missing)
 
 
 def _document(one: Scheduled) -> dict[str, Json]:

@@ -1,0 +1,99 @@
+"""Say of which calls of logs a cached answer could have been served."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from vcrt.api.logs import read_and_run, require_versions, required_factory
+from vcrt.calls.log_lifting import LiftedWindow
+from vcrt.calls.reuse import Cache, Made, calls_made, unequal_answers
+from vcrt.calls.reuse import Reuse as Reuse
+from vcrt.environments.contract import Environment, ReplayRequest, Versions
+from vcrt.environments.isolation import ask, ask_all
+from vcrt.environments.tool_calls import require_calls
+from vcrt.errors import EnvironmentFailure
+from vcrt.processes import kept_processes
+from vcrt.progress import SILENT, Progress
+from vcrt.replay.replay import replay_all
+from vcrt.replay.shards import EnvironmentFactory
+
+
+def reuse(
+    logs: Sequence[str | Path],
+    *,
+    environment: str | EnvironmentFactory | None = None,
+    redact: bool = False,
+    progress: Progress = SILENT,
+) -> tuple[Reuse, ...]:
+    """Say which calls of logs a cache could have answered, by the state and the call, or by an identical history.
+
+    All calls are made, one trace after another, each from its own start, in two processes; each answer that the cache
+    would give is compared with the real one.
+
+    Example: vcrt reuse trace.jsonl --environment shop.py:Shop
+
+    Args:
+        logs: Logs of calls; one cache serves them all, in their order.
+        environment: The environment of the calls: a registered name, or FILE.py:CLASS (in Python, a class too).
+        redact: Print and keep only the SHA-256 of outputs and refusals; arguments are not hidden.
+
+    Returns:
+        For each trace, each call and the earlier one whose answer it could be given (:class:`vcrt.calls.reuse.Reuse`).
+
+    Raises:
+        EnvironmentFailure: Two calls of one key were answered differently: the state's bytes leave something out.
+        VcrtError: What :func:`vcrt.lift_log` raises.
+    """
+    factory = required_factory(environment, *logs)
+    with kept_processes():
+        runs, lifted, _ = read_and_run(factory, logs, window=None, redact=redact, least=1)
+        task = progress.task(f"reuse {lifted[0].episode.environment}", 2, "passes")
+        make = partial(_all_made, lifted=lifted)
+        ((versions, ignored, made),) = ask_all(factory, [make], first=True)
+        task.advance(1)
+        _, _, again = ask(factory, partial(make, versions=versions))
+        task.advance(1)
+    names = [one.trace.name for one in lifted]
+    runs_made = list(zip(names, made, strict=True))
+    unequal = unequal_answers([*runs_made, *zip(names, again, strict=True)])
+    if unequal is not None:
+        raise EnvironmentFailure(
+            "one call in states of one hash is answered differently",
+            where=" and ".join(f"{name}, call {number}" for name, number in unequal),
+            expected="one answer: a call depends on its arguments and the state alone",
+            remedy="let the state hold what the tool reads; fix clocks and chance in `reset`",
+        )
+    cache = Cache()
+    told = iter(
+        [
+            Reuse(
+                name=one.trace.name,
+                names=tuple(operation.signature for operation in one.episode.operations),
+                ids=tuple(call.identifier for call in one.trace.calls[: len(calls)]),
+                calls=cache.serve(one.trace.name, calls),
+                ignored=ignored,
+            )
+            for one, calls in zip(lifted, made, strict=True)
+        ]
+    )
+    return tuple(
+        replace(one, left_out=run.left_out)
+        for run in runs
+        for one in [next(told) for _ in run.windows]
+        or [Reuse(name=run.trace.name, problem="no call is left")]
+    )
+
+
+def _all_made(
+    environment: Environment, lifted: Sequence[LiftedWindow], versions: Versions | None = None
+) -> tuple[Versions, tuple[str, ...], list[tuple[Made, ...]]]:
+    if versions is not None:
+        require_versions(environment, versions)
+    episodes = [one.episode for one in lifted]
+    requests = [ReplayRequest(one, tuple(range(one.num_operations))) for one in episodes]
+    ignored = tuple(sorted(require_calls(environment).ignored))
+    made = map(calls_made, episodes, replay_all(environment, requests))
+    return environment.versions(), ignored, list(made)
