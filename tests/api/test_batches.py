@@ -145,7 +145,7 @@ def test_a_batch_is_safe_and_more_could_have_been_sent_with_it(written, capsys):
         in lines
     )
     assert f"{path}:1: 2 calls sent together, 0 and 1" in lines
-    assert "  0 and 1 are safe: the same in every order, in 1 context" in lines
+    assert "  0 and 1 are safe if done as a whole: the same in every order, in 1 context" in lines
     assert "could have been sent together: 2 and 3" in lines
     assert lines[-2:] == [*found.caveats]
     assert len(lines) < 30
@@ -161,7 +161,7 @@ def test_the_text_says_what_each_order_gives(written, capsys):
         "  0 and 1 conflict:",
         '    0 first: 0 gives {"ordered":"rice"}; 1 gives {"error":"no rice left"}',
         "    1 first: 0 is refused: no rice left",
-        "  2 is safe: the same in every order, in 4 contexts",
+        "  2 is safe if done as a whole: the same in every order, in 4 contexts",
     ]
 
 
@@ -741,7 +741,7 @@ def test_what_the_time_limit_leaves_open_keeps_the_order_of_the_log(written, cap
     code, out, _ = run(capsys, "schedule", *given, "1e-9")
     assert code == 0
     assert "4 calls in 3 rounds in the log; fewer may do, with more time\n" in out
-    assert "  0 and 1 are safe: the same in every order, in 1 context" in out
+    assert "  0 and 1 are safe if done as a whole: the same in every order, in 1 context" in out
     (stopped,) = [line for line in out.splitlines() if line.startswith("stopped")]
     assert stopped == (
         "stopped after 0 s (--within): 3 pairs not settled, and kept in the log's order: 0 and 2, 1 and 2, 2 and 3"

@@ -1,6 +1,7 @@
 """Tools of agent frameworks, each by the framework itself: one shop has one schedule in all of them."""
 
 import json
+import uuid
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
@@ -11,7 +12,7 @@ from pydantic import BaseModel
 
 import vcrt
 from vcrt.environments.tool_calls import CallRefused, InvalidCall, output_text
-from vcrt.errors import MalformedInputError
+from vcrt.errors import MalformedInputError, VcrtError
 
 LEFT = {"tea": 3, "rice": 1}
 
@@ -279,3 +280,138 @@ def test_a_parameter_that_only_a_graph_gives_is_named():
 
     with pytest.raises(MalformedInputError, match="parameter 'store'"):
         vcrt.tools_environment([look])().tools()
+
+
+def langgraph_tools():
+    """Tools that take from a run of a graph what no replay has, or what differs from call to call."""
+    tool = pytest.importorskip("langchain_core.tools").tool
+    prebuilt = pytest.importorskip("langgraph.prebuilt")
+    from langchain_core.runnables import RunnableConfig
+
+    @tool
+    def claim(item: str, runtime: prebuilt.ToolRuntime) -> str:
+        """Note the call that came last."""
+        runtime.state["claims"][item] = runtime.tool_call_id
+        return "claimed"
+
+    @tool(response_format="content_and_artifact")
+    def book(who: str, runtime: prebuilt.ToolRuntime) -> tuple:
+        """Give a seat, which the model does not see."""
+        runtime.state["seats"].append(who)
+        return "booked", {"seat": len(runtime.state["seats"])}
+
+    @tool
+    def remember(item: str, runtime: prebuilt.ToolRuntime) -> str:
+        """Use the store."""
+        runtime.store.put(("a",), item, {"v": 1})
+        return "ok"
+
+    @tool
+    def assign(item: str, config: RunnableConfig) -> str:
+        """Use the run's config."""
+        return config["configurable"]["thread_id"]
+
+    @tool
+    def thread(item: str, runtime: prebuilt.ToolRuntime) -> str:
+        """Use the same, of the runtime."""
+        return runtime.config["configurable"]["thread_id"]
+
+    @tool
+    def count(item: str, runtime: prebuilt.ToolRuntime) -> int:
+        """Use the graph's messages."""
+        return len(runtime.state["messages"])
+
+    return vcrt.tools_environment(
+        [claim, book, remember, assign, thread, count],
+        state=lambda: {"claims": {}, "seats": []},
+        name="desk",
+    )
+
+
+@pytest.mark.parametrize(
+    ("calls", "place"),
+    [
+        ([("claim", {"item": "x"})] * 2, 'state["claims"]["x"]'),
+        ([("book", {"who": "ann"}), ("book", {"who": "bob"})], 'output["artifact"]["seat"]'),
+    ],
+)
+def test_what_differs_from_call_to_call_is_seen(tmp_path, capsys, calls, place):
+    # Each call has an id of its own, as in a run; and an artifact is a part of the output.
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(json.dumps({"name": n, "arguments": a}) + "\n" for n, a in calls))
+    (found,) = vcrt.schedule(log, environment=langgraph_tools())
+    assert found.schedule.waves == ((0,), (1,))
+    assert place in {each.where for each in next(iter(found.differences.values()))} | {
+        str(each.where).replace("output of", "output") for each in found.differences[0, 1]
+    }
+
+
+@pytest.mark.parametrize(
+    ("artifact", "accepted"), [({"seat": 1}, True), (None, True), ({"seat": 7}, False)]
+)
+def test_an_artifact_of_a_log_is_compared_where_it_has_one(tmp_path, artifact, accepted):
+    calls = [{"name": "book", "args": {"who": "ann"}, "id": "c0", "type": "tool_call"}]
+    calls.append({**calls[0], "name": "claim", "args": {"item": "x"}, "id": "c1"})
+    messages = [{"type": "ai", "data": {"type": "ai", "content": "", "tool_calls": calls}}]
+    for call, content in zip(calls, ("booked", "claimed"), strict=True):
+        data = {
+            "type": "tool",
+            "content": content,
+            "name": call["name"],
+            "tool_call_id": call["id"],
+        }
+        kept = artifact if call["name"] == "book" else None
+        messages.append({"type": "tool", "data": {**data, "artifact": kept}})
+    log = tmp_path / "log.json"
+    log.write_text(json.dumps(messages))
+    if accepted:
+        (found,) = vcrt.schedule(log, environment=langgraph_tools())
+        assert found.schedule.waves == ((0, 1),)
+    else:
+        with pytest.raises(VcrtError, match="another output"):
+            vcrt.schedule(log, environment=langgraph_tools())
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("remember", "the run's store"),
+        ("assign", "the run's config"),
+        ("thread", "the run's config"),
+        ("count", "asks the graph's state for what the state here lacks"),
+    ],
+)
+def test_what_no_replay_has_is_named_and_no_refusal(name, said):
+    environment = langgraph_tools()()
+    with pytest.raises(VcrtError, match=said):
+        environment.call(environment.reset(None), name, {"item": "x"})
+
+
+def test_an_id_in_the_text_that_a_tool_of_langchain_gives_is_found(tmp_path):
+    tool = pytest.importorskip("langchain_core.tools").tool
+    prebuilt = pytest.importorskip("langgraph.prebuilt")
+
+    @tool
+    def plant(bed: str, runtime: prebuilt.ToolRuntime) -> dict:
+        """Draw a tag."""
+        tag = f"pl-{uuid.uuid4().hex[:8]}"
+        runtime.state[tag] = bed
+        return {"tag": tag}
+
+    @tool
+    def dig(tag: str, runtime: prebuilt.ToolRuntime) -> str:
+        """Dig up what has the tag."""
+        return runtime.state.pop(tag)
+
+    calls = [("plant", {"bed": "n"}, {"tag": "pl-11aa22bb"}), ("dig", {"tag": "pl-11aa22bb"}, "n")]
+    log = tmp_path / "log.jsonl"
+    lines = [{"name": n, "arguments": a, "output": o} for n, a, o in calls]
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def environment(place):
+        return vcrt.tools_environment([plant, dig], state=dict, name="beds", ids={"plant": place})
+
+    (found,) = vcrt.schedule(log, environment=environment("tag"))
+    assert found.schedule.order.pairs == ((0, 1),)
+    with pytest.raises(VcrtError, match="a place of an id that no output has"):
+        vcrt.schedule(log, environment=environment("nosuch"))

@@ -49,6 +49,7 @@ from vcrt.environments.isolation import ask, ask_ahead, ask_all, prepare_again
 from vcrt.environments.registry import sendable_factory
 from vcrt.environments.shared_prefixes import state_after
 from vcrt.environments.states.object_states import first_difference, form_of, without_keys
+from vcrt.environments.states.outside_states import names_of_parts
 from vcrt.environments.tool_calls import CallEnvironment, is_redacted, unseen_by
 from vcrt.errors import MalformedInputError, VcrtError, VerifierFailure
 from vcrt.limits import MAX_COMPLETE, MAX_OPERATIONS
@@ -212,7 +213,7 @@ def schedule_log(
     are replayed in another process from fresh states. Each of the three takes ``within`` seconds for each trace, or
     little more. Raises as :func:`lift_log` does.
     """
-    runs, lifted, failed = read_and_run(factory, [log], window=window, redact=redact)
+    runs, lifted, failed = read_and_run(factory, [log], window=window, redact=redact, first=True)
     name, episodes = lifted[0].episode.environment, [one.episode for one in lifted]
     with call_progress() as calls:
         task = progress.task(
@@ -315,8 +316,12 @@ def read_and_run(
     window: int | None,
     redact: bool,
     least: int = LEAST,
+    first: bool = False,
 ) -> tuple[tuple[RunTrace, ...], list[LiftedWindow], tuple[Finding, ...]]:
-    """Return the traces of logs as they ran, their windows, and the checks that did not pass."""
+    """Return the traces of logs as they ran, their windows, and the checks that did not pass.
+
+    They run in the process that replays again, or in that which replays ``first``, while the other one starts.
+    """
     if window is not None and not LEAST <= window <= MAX_OPERATIONS:
         raise VcrtError(
             "a number out of range",
@@ -324,12 +329,13 @@ def read_and_run(
             expected=f"from 2 to {MAX_OPERATIONS}",
         )
     run_all = partial(_run, traces=_read(logs), window=window, redact=redact, least=least)
-    prepare_again(factory, __name__)
-    (runs,) = ask_all(factory, [run_all], first=True)
+    if first:
+        prepare_again(factory, __name__)
+    (runs,) = ask_all(factory, [run_all], first=first)
     lifted = [one for run in runs for one in run.windows]
     if not lifted:
         raise _nothing(runs)
-    failed = _failed_checks(factory, lifted)
+    failed = _failed_checks(factory, lifted, first=first)
     for run in runs:
         if run.warning is not None:
             tell(run.warning)
@@ -396,7 +402,7 @@ def _run(
 
 
 def _failed_checks(
-    factory: EnvironmentFactory, lifted: Sequence[LiftedWindow]
+    factory: EnvironmentFactory, lifted: Sequence[LiftedWindow], *, first: bool
 ) -> tuple[Finding, ...]:
     """Return the conformance checks that the shortest episodes do not pass.
 
@@ -405,7 +411,7 @@ def _failed_checks(
     """
     episodes = sorted((one.episode for one in lifted), key=lambda one: one.num_operations)
     check = partial(validate_episodes, schema=episodes[0].schema, episodes=episodes[:_CHECKED])
-    (findings,) = ask_all(factory, [check], first=True)
+    (findings,) = ask_all(factory, [check], first=first)
     failed = tuple(finding for finding in findings if not finding.passed)
     for finding in failed:
         if finding.check == SINGLE_STEPS and all(one.check != DETERMINISTIC for one in failed):
@@ -513,6 +519,15 @@ def _checked(
             kind = "nondeterministic"  # and not two states that look alike
         if kind in _NO_SCHEDULE:
             detail += _cause(environment, replays, kind)
+        if once and kind == "outside_schema" and isinstance(environment, CallEnvironment):
+            # The process that read the log ran it; what it left there was met again.
+            state = environment.initial_state(replays.episode)
+            parts = names_of_parts(environment, state)[:1]
+            said = [
+                "; it was accepted when the log was read",
+                *(f"{each} names a part of the state" for each in parts),
+            ]
+            detail += "; ".join(said)
         problem = f"{kind}: {detail}"
     return ScheduledCalls(
         trace=one.trace,

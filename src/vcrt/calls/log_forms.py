@@ -214,9 +214,14 @@ def _result(message: Mapping[str, Any], where: str) -> Answered:
         raise malformed(where, f"one result of several calls: {json.dumps(identifiers)}"[:120])
     tool = message.get("name") or message.get("tool_name")
     identifier = text_of(identifiers[0])
+    content = message["content"]
+    if (
+        message.get("artifact") is not None
+    ):  # LangChain's: what a tool gives beside what the model sees
+        content = {"content": content, "artifact": message["artifact"]}
     return Answered(
         identifier,
-        flagged(message, message["content"]),
+        flagged(message, content),
         tool if isinstance(tool, str) and identifier is None else None,
         text_of(message.get("id")),
     )

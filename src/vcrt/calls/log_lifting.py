@@ -304,8 +304,17 @@ def _own_ids(
         or type(environment).redact is not CallEnvironment.redact
     ):
         return {}
-    drawn = ids_at(json.loads(departure.replayed), places)
-    logged = next((found for each in unwrapped(call.logged) if (found := ids_at(each, places))), [])
+    logged, drawn = (
+        next((found for each in unwrapped(text) if (found := ids_at(each, places))), [])
+        for text in (call.logged, departure.replayed)
+    )
+    if not drawn and not logged:
+        raise MalformedInputError(
+            "a place of an id that no output has",
+            where=departure.where,
+            found=f"ids={{{call.name!r}: {places!r}}}, and the output {departure.replayed[:120]}",
+            expected="a place in the output, such as 'order.id'; \"\" is the whole",
+        )
     before, log = (_words(trace, number) for number in (departure.place, len(trace.calls)))
     before.append(dict(call.arguments))
     return own_ids(logged, drawn, before=before, log=log, where=departure.where)
@@ -566,12 +575,18 @@ def _departure(
     logged = call.logged or "null"
     said = json.loads(logged)
     again, *_ = _outputs(environment, trace)
+    advice = environment.begin_advice
+    if any(trace.sent_together(place, k) for k in range(len(trace.calls)) if k != place):
+        advice += (
+            ". Or the calls that were sent together overlapped in the log's run, so that one read what another then "
+            "wrote: no order of whole calls gives that; delete these outputs from the log to see what each order gives"
+        )
     return Departure(
         place=place,
         call=call_text(call.name, call.arguments),
         logged=said if isinstance(said, str) else logged,
         replayed=output,
         where=trace.place_of(place),
-        advice=environment.begin_advice,
+        advice=advice,
         drawn=again[: place + 1] != outputs or looks_drawn(logged, output),
     )

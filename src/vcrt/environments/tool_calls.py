@@ -15,6 +15,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -37,6 +38,7 @@ from vcrt.environments.contract import (
     Versions,
 )
 from vcrt.environments.drawn_ids import own_draws
+from vcrt.environments.outside_effects import watched_effects
 from vcrt.environments.registry import name_in_commands, own_module_name
 from vcrt.environments.states.object_copies import copied
 from vcrt.environments.states.object_states import (
@@ -50,6 +52,8 @@ from vcrt.hashing import Json, canonical_json, file_digest, json_digest, sha256_
 
 #: Digests of the forms of states of which a copy was seen to keep everything, by the environment's class.
 _COPIED: WeakKeyDictionary[type, set[str]] = WeakKeyDictionary()
+#: The signature of the call that runs, which is its own in an episode; "call" outside of one.
+NAMED_CALL: ContextVar[str] = ContextVar("named call", default="call")
 #: The most characters of an operation's name; longer call texts are cut.
 _MAX_SIGNATURE = 120
 
@@ -275,6 +279,14 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
             )
         return tuple(found.values())
 
+    def own_places(self, state: State) -> Collection[str] | None:
+        """Return the folders that a call may write to, and the kinds of effects that the bytes of the state show.
+
+        None if that is not known: then calls are not watched. By default none, where the state's bytes are those of its
+        objects: a call that writes to a file is refused (:mod:`vcrt.environments.outside_effects`).
+        """
+        return () if type(self).canonical is CallEnvironment.canonical else None
+
     def step(self, state: State, operation: Operation) -> Transition[State]:
         """Call the tool. Where the log has a refusal, it is an output, and so part of the reference order."""
         payload: Any = operation.payload
@@ -284,8 +296,14 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
             # A copy: a later replay of the call must not see what a tool does to its arguments.
             arguments = copied(_in_order(payload["arguments"], payload.get("keys")))
             draws = payload["name"] in self.ids
-            with own_draws(_asked(payload)) if draws else nullcontext():
-                output: object = self.call(state, payload["name"], arguments)
+            places = self.own_places(state)
+            watched = nullcontext() if places is None else watched_effects([*places, *self.ignored])
+            with watched, own_draws(_asked(payload)) if draws else nullcontext():
+                named = NAMED_CALL.set(operation.signature)
+                try:
+                    output: object = self.call(state, payload["name"], arguments)
+                finally:
+                    NAMED_CALL.reset(named)
         except refusals as error:
             reason = str(error) or type(error).__name__
             output = {"error": reason}

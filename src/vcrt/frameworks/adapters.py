@@ -12,22 +12,23 @@ import inspect
 import json
 import logging
 import warnings
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from vcrt.environments.awaited_calls import awaited
-from vcrt.environments.tool_calls import CallRefused, InvalidCall, Tool, call_method
+from vcrt.environments.tool_calls import NAMED_CALL, CallRefused, InvalidCall, Tool, call_method
 from vcrt.errors import MalformedInputError, UnavailableError, VcrtError, VerifierFailure
-from vcrt.hashing import Json
+from vcrt.hashing import Json, sha256_hex
 
 #: Packages whose own functions are no tools of a user's.
 LIBRARIES = ("pydantic_ai", "pydantic", "agents", "openai", "anyio", "asyncio", "functools")
 #: Exceptions that say that a tool broke, not that it refused.
 BROKEN = (
     *(ConnectionError, TimeoutError, MemoryError, RecursionError, NotImplementedError),
-    *(ImportError, NameError, asyncio.CancelledError),
+    *(ImportError, NameError, AttributeError, asyncio.CancelledError),
 )
 
 
@@ -119,6 +120,11 @@ def refusing() -> Iterator[None]:
         raise CallRefused(str(error) or type(error).__name__) from error
 
 
+def _call_id() -> str:
+    """Return an id of the call that runs, its own in an episode, and the same in every order."""
+    return f"call_{sha256_hex(NAMED_CALL.get().encode())[:24]}"
+
+
 def _function(function: Any) -> Given:
     name = function.__name__
     one = SimpleNamespace(**{name: function})
@@ -153,7 +159,7 @@ def _pydantic_toolset(toolset: Any) -> Sequence[Given]:
     from pydantic_ai.usage import RunUsage
 
     def context(state: Any, name: str | None = None) -> Any:
-        about = {"tool_name": name, "tool_call_id": "call"} if name else {}
+        about = {"tool_name": name, "tool_call_id": _call_id()} if name else {}
         return RunContext(deps=state, model=TestModel(), usage=RunUsage(), **about)
 
     async def asked(state: Any, name: str, arguments: Mapping[str, Json]) -> Any:
@@ -241,13 +247,17 @@ def _langchain_tool(tool: Any) -> Sequence[Given]:
     for made_once in ("tool_call_schema", "args", "_injected_args_keys"):
         getattr(tool, made_once, None)
     injected = _injected(tool)
+    given_too = {"state"} if injected else set[str]()
+    for function in filter(None, (getattr(tool, "func", None), getattr(tool, "coroutine", None))):
+        if "RunnableConfig" in str(getattr(function, "__annotations__", {})):
+            given_too.add("config")
 
     def call(state: Any, arguments: Mapping[str, Json]) -> object:
         given: dict[str, Any] = {**arguments}
         for name, made in injected.items():
             given[name] = made(state)
-        asked = {"name": tool.name, "args": given, "id": "call", "type": "tool_call"}
-        with refusing(), warnings.catch_warnings():
+        asked = {"name": tool.name, "args": given, "id": _call_id(), "type": "tool_call"}
+        with refusing(), _lacking(tool.name, state, given_too), warnings.catch_warnings():
             # It warns of a state that is no dictionary.
             warnings.simplefilter("ignore")
             try:
@@ -266,7 +276,9 @@ def _langchain_tool(tool: Any) -> Sequence[Given]:
             )
         if found.status == "error":
             raise CallRefused(str(found.content))
-        return found.content
+        if found.artifact is None:
+            return found.content
+        return {"content": found.content, "artifact": found.artifact}
 
     functions = (getattr(tool, "func", None), getattr(tool, "coroutine", None))
     return [Given(Tool(name=tool.name), call, tuple(filter(None, functions)), "langchain-core")]
@@ -292,9 +304,9 @@ def _injected(tool: Any) -> dict[str, Callable[[Any], Any]]:
         if "InjectedState" in text:
             found[name] = lambda state: state
         elif "ToolRuntime" in text:
-            found[name] = _runtime
+            found[name] = partial(_runtime, tool.name)
         elif "RunnableConfig" in text:
-            continue
+            continue  # LangChain gives it
         elif parameter.default is parameter.empty:
             raise MalformedInputError(
                 "a tool of LangChain with a parameter that nobody gives here",
@@ -306,16 +318,58 @@ def _injected(tool: Any) -> dict[str, Callable[[Any], Any]]:
     return found
 
 
-def _runtime(state: Any) -> Any:
+class _NotGiven(dict[str, Any]):
+    """What a run of the graph gives a tool, and a replay does not have: whoever reads it is told so."""
+
+    def __init__(self, tool: str, what: str) -> None:
+        super().__init__()
+        self._told = tool, what
+
+    def _refuse(self, *_: object, **__: object) -> Any:
+        tool, what = self._told
+        raise MalformedInputError(
+            f"a tool of LangChain that uses {what}, which no replay has",
+            where=f"tool {tool!r}",
+            expected="a tool that works with its arguments and its state alone",
+            remedy="let it take this from its state, or make the tools of the state: tools_of=lambda state: [...]",
+        )
+
+    __getitem__ = __contains__ = get = _refuse
+
+    def __getattr__(self, name: str) -> Any:
+        return self._refuse()
+
+
+@contextmanager
+def _lacking(tool: str, state: object, given: Collection[str]) -> Iterator[None]:
+    """Name what a graph's state and config have, and a replay lacks, if a tool that is ``given`` these asks for it."""
+    try:
+        yield
+    except (KeyError, TypeError) as error:
+        lacks = isinstance(state, Mapping) and error.args in (("messages",), ("remaining_steps",))
+        if "config" in given and error.args in (("configurable",), ("thread_id",), ("user_id",)):
+            _NotGiven(tool, "the run's config").get()
+        if "state" in given and (lacks or "object is not subscriptable" in str(error)):
+            raise MalformedInputError(
+                "a tool of LangChain that asks the graph's state for what the state here lacks",
+                where=f"tool {tool!r}",
+                found=f"{type(error).__name__}: {error}; the state is of {type(state).__name__}",
+                expected="a state with all that tools ask for",
+                remedy="let the function that is given as state=... put it there",
+            ) from error
+        raise
+
+
+def _runtime(tool: str, state: Any) -> Any:
     from langgraph.prebuilt import ToolRuntime
 
     return ToolRuntime(
         state=state,
         context=state,
-        config={},
+        config={"configurable": _NotGiven(tool, "the run's config")},
         stream_writer=lambda _: None,
-        tool_call_id="call",
-        store=None,
+        tool_call_id=_call_id(),
+        store=_NotGiven(tool, "the run's store"),
     )
 
 
@@ -331,14 +385,14 @@ def _openai_tool(tool: Any) -> Sequence[Given]:
     def call(state: Any, arguments: Mapping[str, Json]) -> object:
         text = json.dumps(arguments)
         about = ToolContext(
-            context=state, tool_name=tool.name, tool_call_id="call", tool_arguments=text
+            context=state, tool_name=tool.name, tool_call_id=_call_id(), tool_arguments=text
         )
         with refusing():
             found = finished(awaited(lambda: tool.on_invoke_tool(about, text)))
         if isinstance(found, str) and found == default_tool_error_function(about, Exception()):
             raise CallRefused(found)
         asked = ResponseFunctionToolCall(
-            arguments=text, call_id="call", name=tool.name, type="function_call"
+            arguments=text, call_id=_call_id(), name=tool.name, type="function_call"
         )
         written: Any = ItemHelpers.tool_call_output_item(asked, found)
         return written["output"]

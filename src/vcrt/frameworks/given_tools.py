@@ -61,6 +61,11 @@ class ToolsEnvironment(CallEnvironment[Any]):
             except CallRefused as refusal:
                 raise type(refusal)(with_texts(str(refusal), names)) from refusal
 
+    def own_places(self, state: Any) -> Collection[str]:
+        """Return the folders of the state, and the kinds of effects that its bytes show."""
+        kept = type(self).__kept__
+        return (*kept.names(state), *kept.effects)
+
     def tools(self) -> Sequence[Tool]:
         """Return the tools with what their makers declare of them."""
         return tuple(one.tool for one in self._listed().values())

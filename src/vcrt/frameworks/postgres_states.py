@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from vcrt.environments.made_databases import MadeDatabase, require_psycopg
+from vcrt.environments.outside_effects import NETWORK
 from vcrt.errors import MalformedInputError, TooLargeError, VerifierFailure
 from vcrt.frameworks.tool_states import STATE, ToolState, opened_at
 from vcrt.hashing import Json, sha256_hex
@@ -277,6 +278,8 @@ _COPIES: dict[tuple[int, str, str | None], _Copy] = {}
 
 class Postgres(ToolState):
     """A state that is a database of PostgreSQL; see :func:`postgres`."""
+
+    effects = (NETWORK,)
 
     def __init__(
         self,

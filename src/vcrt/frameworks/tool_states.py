@@ -26,6 +26,7 @@ from vcrt.environments.folder_states import (
     read_tree,
     write_files,
 )
+from vcrt.environments.outside_effects import PROCESSES
 from vcrt.environments.states.object_copies import copied
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, canonical_json, file_digest, json_digest, sha256_hex
@@ -39,6 +40,8 @@ class ToolState(ABC):
 
     #: Whether states are Python objects, which :class:`vcrt.environments.tool_calls.CallEnvironment` copies itself.
     is_objects: ClassVar[bool] = False
+    #: Kinds of effects outside of the process that the state's bytes show (:mod:`vcrt.environments.outside_effects`).
+    effects: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def begin(self, initial: Json) -> Any:
@@ -144,6 +147,8 @@ def _close(place: Workplace, process: int) -> None:
 
 class Folder(ToolState):
     """A state that is a folder; see :func:`folder`."""
+
+    effects = (PROCESSES,)
 
     def __init__(
         self,

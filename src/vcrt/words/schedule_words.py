@@ -146,7 +146,9 @@ def _batch_lines(batch: Batch) -> list[str]:
         verb = "is" if len(batch.safe) == 1 else "are"
         orders = "every order" if batch.complete else "every order that was tried"
         contexts = counted(batch.num_contexts, "context")
-        lines.append(f"  {_all(batch.safe)} {verb} safe: the same in {orders}, in {contexts}")
+        lines.append(
+            f"  {_all(batch.safe)} {verb} safe if done as a whole: the same in {orders}, in {contexts}"
+        )
     if batch.not_compared:
         lines.append(f"  {_all(batch.not_compared)}: not compared with all others")
     return lines

@@ -17,6 +17,7 @@ import collections.abc
 import decimal
 import functools
 import gc
+import io
 import locale
 import logging
 import marshal
@@ -430,7 +431,12 @@ class _Looking:
             self.plain[f"attribute {module.__name__}."] = vars(module)
         classes = {id(each): each for each in (*around.bases, *self.classes)}
         for name, space in self.spaces.values():
-            plan = self._add(f"global {name}.", space, named=around.named)
+            owner = f"global {name}."
+            while (
+                owner in self.found
+            ):  # what was sent by value has globals of its own, under the same name
+                owner += " "
+            plan = self._add(owner, space, named=around.named)
             local = (each for each in plan.classes if each.__module__ == name)
             classes |= {id(each): each for each in local}
         for each in classes.values():
@@ -694,6 +700,13 @@ class _Reader(StateWriter):
                 return {"generator": "over"}
             own = {name: self.form(v, where) for name, v in frame.f_locals.items()}
             return {"generator": [frame.f_lasti, own]}
+        sqlite: Any = sys.modules.get("sqlite3")
+        if sqlite and isinstance(value, sqlite.Connection):
+            with suppress(sqlite.Error):  # it is closed, or another thread's
+                return {"database": [id(value), value.total_changes, value.in_transaction]}
+        if isinstance(value, io.IOBase):
+            with suppress(OSError, ValueError):
+                return {"file": [id(value), value.tell()]}
         if isinstance(value, threading.local):
             return {"local": self.form(vars(value), where)}
         if can_change(type(value)):

@@ -123,7 +123,9 @@ def namespaces(
         own = [getattr(value, "__func__", value) for value in vars(kind).values()]
         spaces += [each.__globals__ for each in own if isinstance(each, FunctionType)]
         for space in spaces:
-            found.setdefault(id(space), (kind.__module__, space))
+            name = str(space.get("__name__", kind.__module__))
+            if not needs_no_look(name):
+                found.setdefault(id(space), (name, space))
         if module is not None:
             beside = _beside(module)
             waiting: list[dict[str, Any]] = [vars(module)]
