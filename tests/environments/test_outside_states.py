@@ -14,12 +14,14 @@ from importlib import import_module
 
 import pytest
 
+import vcrt
 from vcrt.api.logs import lift_log
 from vcrt.calls.log_lifting import run_trace
 from vcrt.calls.log_traces import Trace
 from vcrt.environments.guarding import make_guarded
 from vcrt.environments.registry import FromFile
 from vcrt.environments.states.outside_states import _first_change, _Looking
+from vcrt.environments.states.reachable_names import namespaces
 from vcrt.environments.tool_calls import Call
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.replay.shards import replays_of
@@ -345,6 +347,17 @@ def test_a_thread_that_runs_on_is_named_with_its_call(ran):
         ran("sound", "timer")
     assert caught.value.where == "call 1"
     assert "timer(x=1)" in caught.value.found
+
+
+def test_modules_of_vcrt_are_not_looked_at():
+    """Methods that vcrt gives the class of somebody's tools have its globals, and looks at them take time."""
+    ((_, space),) = namespaces([vcrt.tools_environment(Reader)])[0].values()
+    assert space is globals()
+
+
+class Reader:
+    def read(self, text: str):
+        return json.loads(text)
 
 
 def test_looks_that_take_most_of_the_time_are_warned_of_and_go_on(ran, monkeypatch):
