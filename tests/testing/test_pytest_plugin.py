@@ -140,6 +140,68 @@ def test_certificates_are_recorded_for_review(tmp_path):
     assert place.read_bytes() == made[place.name]
 
 
+HELPED = """
+import vcrt
+from helper_of_tests import act
+
+class Cell:
+    def __init__(self):
+        self.number = 0
+
+    def do(self, number: int):
+        act(self, number)
+
+CELL = vcrt.tools_environment(Cell)
+"""
+ADD = "def act(cell, number):\n    cell.number += number\n"
+SET = ADD.replace("+=", "=")
+TEST_OF_FILES = """
+import pytest
+from pathlib import Path
+
+HERE, CALLS = Path(__file__).parent, [("do", {"number": 1}), ("do", {"number": 2})]
+
+def test_neighbours_of_two_files_have_one_name(vcrt_commutes):
+    vcrt_commutes(f"{HERE}/add/cell.py:CELL", CALLS)
+    with pytest.raises(AssertionError, match="two orders differ"):
+        vcrt_commutes(f"{HERE}/set/cell.py:CELL", CALLS)
+
+def test_a_file_is_written_anew(vcrt_commutes):
+    vcrt_commutes(f"{HERE}/add/cell.py:CELL", CALLS)
+    (HERE / "add/helper_of_tests.py").write_text((HERE / "set/helper_of_tests.py").read_text())
+    with pytest.raises(AssertionError, match="two orders differ"):
+        vcrt_commutes(f"{HERE}/add/cell.py:CELL", CALLS)
+"""
+
+
+def write_files(folder, helper):
+    folder.mkdir()
+    (folder / "helper_of_tests.py").write_text(helper)
+    (folder / "cell.py").write_text(HELPED)
+
+
+def test_the_files_that_an_assertion_names_are_the_ones_that_run(tmp_path):
+    write_files(tmp_path / "add", ADD)
+    write_files(tmp_path / "set", SET)
+    (tmp_path / "test_files.py").write_text(TEST_OF_FILES)
+    text = run(tmp_path)
+    assert "2 passed" in text, text
+
+
+def test_a_module_that_the_path_gives_to_workers_alone_is_named(tmp_path):
+    """pytest puts each folder of tests before the last one, so that a later start finds the other helper."""
+    write_files(tmp_path / "first", SET)
+    write_files(tmp_path / "second", ADD)
+    calls = '[("do", {"number": 1}), ("do", {"number": 2})]'
+    test = f"def test_cell(vcrt_commutes):\n    vcrt_commutes(CELL, {calls})\n"
+    (tmp_path / "first" / "test_first.py").write_text(HELPED + test)
+    (tmp_path / "second" / "test_second.py").write_text("def test_nothing():\n    pass\n")
+    text = run(tmp_path)
+    assert "1 failed, 1 passed" in text, text
+    assert "a worker process that imports another module than the test" in text
+    assert "where: module 'helper_of_tests'" in text
+
+
 def test_names_of_tests_that_differ_give_files_that_differ(tmp_path):
     names = ["test[a/b]", "test[a_b]", "test[a:b]", "Test::test", "test[" + "x" * 200 + "]"]
     names.append(names[-1][:-1] + "y]")

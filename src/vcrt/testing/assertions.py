@@ -8,6 +8,7 @@ replay leaves behind meets the test; what a test patches in its own process is n
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 import warnings
@@ -135,9 +136,48 @@ def _outcome(
     try:
         with ExitStack() as stack:
             paths = [stack.enter_context(_log_of(each, initial)) for each in logs]
-            return sessions.in_processes(partial(require, _factory(environment), paths))
+            factory = _factory(environment)
+            folder = str(Path(factory.path).parent) if isinstance(factory, FromFile) else None
+            own = not isinstance(environment, str)
+            return sessions.in_processes(partial(_sound, require, factory, paths, own), folder)
     except (AssertionError, VcrtError) as error:
         return error.with_traceback(None)
+
+
+def _sound(
+    require: Callable[[EnvironmentFactory, Sequence[Path]], list[str]],
+    factory: EnvironmentFactory,
+    paths: Sequence[Path],
+    own: bool,
+) -> list[str]:
+    """Return what to warn of; raise an error in any case if an object of the test's ``own`` met other modules."""
+    try:
+        said: list[str] | Exception = require(factory, paths)
+    except (AssertionError, VcrtError) as error:
+        said = error
+    files = ask(factory, _files_of_modules)
+    if sessions.session is not None:
+        sessions.session.note(files.values())
+    here = _files_of_modules() if own else {}
+    for name in sorted({*files} & {*here}):
+        one, other = files[name], here[name]
+        if one != other and os.path.realpath(one) != os.path.realpath(other):
+            raise VcrtError(
+                "a worker process that imports another module than the test",
+                where=f"module {name!r}",
+                found=one,
+                expected=other,
+                remedy="rename one of the two files; or put the folders of tests into packages, with `__init__.py`",
+            )
+    if isinstance(said, Exception):
+        raise said
+    return said
+
+
+def _files_of_modules(environment: Environment | None = None) -> dict[str, str]:
+    """Return the files of all modules of this process, by name."""
+    found = [(k, getattr(m, "__dict__", {}).get("__file__")) for k, m in list(sys.modules.items())]
+    return {name: os.path.abspath(file) for name, file in found if isinstance(file, str)}
 
 
 def _require_commuting(factory: EnvironmentFactory, logs: Sequence[Path]) -> list[str]:
