@@ -68,6 +68,16 @@ class Unlisted(Declared):
         raise KeyError("gone")
 
 
+class Twice(Declared):
+    def tools(self):
+        return (Tool(name="order", read_only=True), Tool(name="order", read_only=False))
+
+
+class NoTools(Declared):
+    def tools(self):
+        return ({"name": "order", "readOnlyHint": True},)
+
+
 def as_factory():
     return Declared()
 
@@ -244,7 +254,12 @@ def test_a_declaration_that_is_not_tested_is_a_warning(tmp_path):
 
 @pytest.mark.parametrize(
     ("environment", "message"),
-    [(SHOP, "no declaration that replay could contradict"), (Unlisted, "cannot list its tools")],
+    [
+        (SHOP, "no declaration that replay could contradict"),
+        (Unlisted, "cannot list its tools"),
+        (Twice, "two tools have the name 'order'"),
+        (NoTools, "is no vcrt.environments.tool_calls.Tool"),
+    ],
 )
 def test_an_environment_that_declares_nothing_is_an_error(environment, message):
     with pytest.raises(VcrtError, match=message):

@@ -202,8 +202,66 @@ def test_a_module_that_the_path_gives_to_workers_alone_is_named(tmp_path):
     assert "where: module 'helper_of_tests'" in text
 
 
+PLAIN = (
+    SHOP
+    + """
+GOOD = [("order", {"item": "tea"}), ("order", {"item": "rice"})]
+
+def test_one(vcrt_commutes):
+    vcrt_commutes(SHOP, GOOD)
+
+def test_none():
+    pass
+"""
+)
+
+
+@pytest.mark.parametrize("jobs", ["0", "2"])
+def test_certificates_that_no_test_compares_are_named(tmp_path, jobs):
+    if jobs == "2":
+        pytest.importorskip("xdist")
+    (tmp_path / "test_shop.py").write_text(PLAIN)
+    (tmp_path / "test_other.py").write_text("")
+    folder = tmp_path / "__vcrt__"
+    folder.mkdir()
+    stale = ["shop.test_gone", "shop.test_none", "shop.test_none.2", "gone.test_one"]
+    for name in [*stale, "other.test_one"]:
+        (folder / f"test_{name}.json").write_text("{}")
+    options = [] if jobs == "0" else ["-p", "xdist", "-n", jobs]
+    text = run(tmp_path, "--vcrt-update", *options, "-k", "one or none")
+    said = text.partition("recorded certificates that no test compares")[2]
+    assert sorted(re.findall(r"__vcrt__/test_(.*)\.json", said)) == sorted(stale), text
+    # Of tests that are not collected, or do not run, nothing is known.
+    assert "no test compares" not in run(tmp_path, "test_shop.py::test_one")
+    said = run(tmp_path, "-k", "test_one").partition("no test compares")[2]
+    assert re.findall(r"__vcrt__/test_(.*)\.json", said) == ["gone.test_one", "shop.test_gone"]
+
+
+@pytest.mark.parametrize("option", ["--color=no", "--vcrt-update"])
+def test_what_is_no_file_is_no_certificate(tmp_path, option):
+    (tmp_path / "test_shop.py").write_text(PLAIN)
+    place = tmp_path / "__vcrt__" / "test_shop.test_one.json"
+    if option == "--vcrt-update":
+        place.mkdir(parents=True)
+    else:
+        place.parent.mkdir()
+        place.symlink_to(tmp_path / "missing.json")
+    text = run(tmp_path, option)
+    assert "1 failed, 1 passed" in text, text
+    said = "that cannot be written" if option == "--vcrt-update" else "a link to nothing"
+    assert said in text, text
+
+
 def test_names_of_tests_that_differ_give_files_that_differ(tmp_path):
-    names = ["test[a/b]", "test[a_b]", "test[a:b]", "Test::test", "test[" + "x" * 200 + "]"]
+    names = [
+        "test[a/b]",
+        "test[a_b]",
+        "test[a:b]",
+        "test[a.b]",
+        "test[a::b]",
+        "Test::test",
+        "test[" + "x" * 200 + "]",
+    ]
     names.append(names[-1][:-1] + "y]")
     places = {place_of(RunningTest(tmp_path / "test_shop.py", name, False), 1) for name in names}
     assert len(places) == len(names)

@@ -340,7 +340,13 @@ def _require_declared(factory: EnvironmentFactory, logs: Sequence[Path]) -> list
 def _tools(environment: Environment) -> tuple[Tool, ...]:
     calls = require_calls(environment)
     try:
-        return tuple(calls.tools())
+        tools = tuple(calls.tools())
+        if others := [each for each in tools if not isinstance(each, Tool)]:
+            raise TypeError(f"{others[0]!r} is no vcrt.environments.tool_calls.Tool")
+        names = [tool.name for tool in tools]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"two tools have the name {twice[0]!r}")
+        return tools
     except VcrtError:
         raise
     except Exception as error:

@@ -6,7 +6,9 @@ Each is a document of :mod:`vcrt.records.certificate` in ``__vcrt__/FILE.TEST.js
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from vcrt.certificates.episodes import ANY_PRESET, CertifiedEpisode
@@ -34,7 +36,7 @@ def is_recorded(session: Session | None, number: int) -> bool:
         return False
     first = session.num_certified + 1
     places = (place_of(session.test, first + more) for more in range(number))
-    return session.test.update or any(place.exists() for place in places)
+    return session.test.update or any(map(os.path.lexists, places))
 
 
 def pass_over(session: Session | None, number: int) -> None:
@@ -46,7 +48,7 @@ def pass_over(session: Session | None, number: int) -> None:
 def record(certified: CertifiedEpisode, session: Session | None) -> None:
     """Write a certificate if the session is to, else compare it with the recorded one, if there is one.
 
-    Raises :class:`AssertionError` if it differs, and :class:`DatasetError` for a file that is no certificate.
+    Raises :class:`AssertionError` if it differs, and :class:`DatasetError` for no certificate, or no place for one.
     """
     if session is None or session.test is None:
         return
@@ -54,9 +56,18 @@ def record(certified: CertifiedEpisode, session: Session | None) -> None:
     path = place_of(session.test, session.num_certified)
     document = certificate_document(certified, ANY_PRESET)
     if session.test.update:
-        path.parent.mkdir(exist_ok=True)
-        write_file(path, f"{document_text(document)}\n".encode())
-    elif path.exists():
+        try:
+            path.parent.mkdir(exist_ok=True)
+            write_file(path, f"{document_text(document)}\n".encode())
+        except OSError as error:
+            raise DatasetError(
+                "a certificate that cannot be written",
+                where=str(path),
+                found=f"{type(error).__name__}: {error}",
+                expected="a folder beside the test that may be written into",
+                remedy="run `pytest` without `--vcrt-update`, or free the place",
+            ) from error
+    elif os.path.lexists(path):
         difference = _difference(path, document)
         if difference is not None:
             raise AssertionError(difference)
@@ -68,7 +79,8 @@ def place_of(test: RunningTest, number: int) -> Path:
     >>> place_of(RunningTest(Path("tests/test_shop.py"), "TestTea::test_look[a]", False), 2).as_posix()
     'tests/__vcrt__/test_shop.TestTea.test_look[a].2.json'
     """
-    plain = test.name.replace("::", ".")
+    head, bracket, parameters = test.name.partition("[")
+    plain = head.replace("::", ".") + bracket + parameters
     name = re.sub(r"[^\w.\[\]-]", "_", plain, flags=re.ASCII)[:120]
     if name != plain:
         name += f"-{sha256_hex(test.name.encode())[:8]}"
@@ -76,7 +88,39 @@ def place_of(test: RunningTest, number: int) -> Path:
     return test.file.parent / FOLDER / f"{test.file.stem}.{name}{several}.json"
 
 
+def unused(tests: Iterable[RunningTest], numbers: Mapping[RunningTest, int]) -> list[Path]:
+    """Return the certificates beside tests that none of these tests asks for.
+
+    ``tests`` are all tests of their files; ``numbers`` says how many certificates a test had that passed.
+    """
+    known = {place_of(test, 1): numbers.get(test) for test in tests}
+    files = {(test.file.parent, test.file.stem) for test in tests}
+    found = []
+    for folder in sorted({parent for parent, _ in files}):
+        for path in sorted((folder / FOLDER).glob("*.json")):
+            several = re.fullmatch(r"(.*)\.(\d+)\.json", path.name)
+            first = path if several is None else path.with_name(f"{several[1]}.json")
+            if first in known:
+                most = known[first]
+                is_unused = most is not None and (1 if several is None else int(several[2])) > most
+            else:
+                own = any(path.name.startswith(f"{stem}.") for at, stem in files if at == folder)
+                is_unused = own or not (folder / f"{path.name.partition('.')[0]}.py").exists()
+            found += [path] if is_unused else []
+    return found
+
+
 def _difference(path: Path, document: dict[str, Json]) -> str | None:
+    if not path.is_file():
+        raise DatasetError(
+            "a recorded certificate that is no file",
+            where=str(path),
+            found="a link to nothing"
+            if path.is_symlink()
+            else "a folder, or a file of another kind",
+            expected="the file that `pytest --vcrt-update` wrote",
+            remedy="restore the file, or remove what is there and write it anew",
+        )
     try:
         sealed = read_certificate(path)
     except DatasetError as error:
