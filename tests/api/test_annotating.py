@@ -11,7 +11,6 @@ import file_store
 import vcrt
 from command_line import refused, run
 from shop import Shop
-from vcrt.api import annotating
 from vcrt.errors import DatasetError, MalformedInputError, UnknownNameError
 
 STORE = f"{file_store.__file__}:Files"
@@ -39,8 +38,7 @@ def lifted(log):
     return vcrt.lift_log([log], environment=STORE, output=log.parent / "data", jobs=1)
 
 
-def test_a_log_and_the_dataset_of_it_say_the_same(capsys, monkeypatch, log, lifted):
-    monkeypatch.setattr(annotating, "lift_log", lambda logs, **options: lifted)
+def test_a_log_and_the_dataset_of_it_say_the_same(capsys, log, lifted):
     code, out, _ = run(capsys, "annotate", log, "--environment", STORE, "--json")
     assert code == 0
     of_log = json.loads(out)
@@ -74,6 +72,68 @@ def test_samples_are_replayed_twice_and_nothing_is_frozen(capsys, tmp_path, monk
     assert not list(tmp_path.iterdir())
 
 
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """Thirty traces of a write and a read."""
+    path = tmp_path_factory.mktemp("annotate") / "many.jsonl"
+    lines = []
+    for number in range(30):
+        calls = [
+            {"name": "append", "arguments": {"path": "a/x", "text": f"<{number}>"}},
+            {"name": "read", "arguments": {"path": "a/y"}},
+        ]
+        lines.append(json.dumps({"id": str(number), "initial": {"a/y": "old"}, "calls": calls}))
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def test_what_took_too_long_is_named_and_bears_no_hint_that_is_true(capsys, many):
+    code, out, _ = run(capsys, "annotate", many, "--environment", STORE, "--for", "langgraph")
+    assert code == 0
+    assert "MAY_OVERLAP = frozenset({" in out
+    assert "(--within)" not in out
+    short = ["annotate", many, "--environment", STORE, "--within", "1e-9"]
+    code, out, _ = run(capsys, *short, "--for", "langgraph")
+    assert code == 0
+    assert "MAY_OVERLAP = frozenset()" in out
+    assert "# 30 sources replayed in part, for lack of time (--within)" in out
+    code, out, _ = run(capsys, *short, "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert (found["complete"], len(found["cut"])) == (False, 30)
+    assert {one["name"]: one["annotations"] for one in found["tools"]} == {
+        "append": {"readOnlyHint": False},
+        "read": {},
+    }
+    # Neither order was compared with the other.
+    assert all(pair["commuted"]["total"] == 0 for pair in found["pairs"])
+    code, out, _ = run(capsys, *short)
+    assert "27 more: replayed in part, for lack of time (--within)" in out
+
+
+OF_PROCESS = '''
+"""Its states hold the number of the process: no two replays in two processes are equal."""
+import os
+
+import file_store
+
+
+class OfProcess(file_store.Files):
+    def reset(self, initial):
+        return super().reset(initial) | {"process": str(os.getpid())}
+'''
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_second_process_replays_the_same(log, tmp_path, jobs):
+    (tmp_path / "of_process.py").write_text(OF_PROCESS, encoding="utf-8")
+    environment = f"{tmp_path}/of_process.py:OfProcess"
+    with pytest.raises(vcrt.VcrtError, match="nothing is known of any tool") as raised:
+        vcrt.annotate([log], environment=environment, jobs=jobs)
+    assert raised.value.found == "4 nondeterministic"
+
+
 def test_what_it_cannot_annotate_is_said(log, lifted, tmp_path):
     with pytest.raises(vcrt.VcrtError, match="nothing to annotate"):
         vcrt.annotate()
@@ -93,6 +153,8 @@ def test_what_it_cannot_annotate_is_said(log, lifted, tmp_path):
         vcrt.annotate([log], environment=file_store.Files, schemas=["calls"])
     with pytest.raises(vcrt.VcrtError, match="at most 1"):
         vcrt.annotate([log], environment=file_store.Files, risk=1.5)
+    with pytest.raises(vcrt.VcrtError, match="seconds, more than 0"):
+        vcrt.annotate([log], environment=file_store.Files, within=0)
 
 
 def test_a_log_of_single_calls_is_refused(capsys, log):

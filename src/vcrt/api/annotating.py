@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import ceil
 from pathlib import Path
+from typing import TypeVar
 
-from vcrt.api.logs import LiftedLog, lift_log
+from vcrt.api.logs import WITHIN_S, limit_note, read_and_run, require_seconds
 from vcrt.calls.annotations import Annotations, Evidence
 from vcrt.certificates.certificates import UncertifiedError
-from vcrt.certificates.episodes import Exclusion
 from vcrt.certificates.probes import probe, require_not_told_apart
 from vcrt.certificates.replay_tree import EpisodeReplays
-from vcrt.environments.contract import Environment, Schema, schema_named
+from vcrt.environments.contract import Environment, Episode, Schema, schema_named
 from vcrt.environments.guarding import make_guarded
 from vcrt.environments.isolation import ask
 from vcrt.environments.registry import named_factory, sendable_factory
 from vcrt.environments.tool_calls import Tool, require_calls
 from vcrt.errors import DatasetError, VcrtError
 from vcrt.printable import counted
-from vcrt.processes import in_fresh_processes, num_jobs
-from vcrt.progress import SILENT, Progress
+from vcrt.processes import in_fresh_processes, kept_now, kept_processes, num_jobs
+from vcrt.processes.work import KeptProcess
+from vcrt.progress import SILENT, Progress, call_progress
 from vcrt.records.audit import certified_from_row
 from vcrt.records.dataset import Dataset, open_dataset, read_audit
 from vcrt.replay.shards import EnvironmentFactory, replays_of
+from vcrt.replay.twice import Once, Twice, replay_once, replay_twice
 
-#: How many sampled episodes a process replays at a time.
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+#: How many episodes a process replays at a time.
 _AT_A_TIME = 5
-#: Exclusions of episodes whose one replay is contradicted by another.
-_VAIN = ("nondeterministic", "version_disagreement", "unequal_futures")
 
 
 def annotate(
@@ -42,6 +45,7 @@ def annotate(
     window: int | None = None,
     risk: float = 0.1,
     redact: bool = False,
+    within: float = WITHIN_S,
     jobs: int | None = None,
     progress: Progress = SILENT,
 ) -> Annotations:
@@ -63,6 +67,8 @@ def annotate(
         window: Replay each window of this many calls of a log instead of whole traces.
         risk: Give a hint as true if the chance that the next source shows the opposite is at most this.
         redact: Print and keep only the SHA-256 of a log's outputs and refusals; arguments are not hidden.
+        within: Seconds for each trace of a log: in one process, in another that replays the same again, and for further
+            calls. Traces that take longer are named; what was not replayed twice by then counts for nothing.
 
     Raises:
         MalformedInputError: The environment's steps are no calls.
@@ -71,6 +77,7 @@ def annotate(
     """
     if not 0 < risk <= 1:
         raise VcrtError("no chance", found=f"risk {risk:g}", expected="above 0, at most 1")
+    require_seconds(within)
     factory = None if environment is None else sendable_factory(environment)
     known = None if factory is None else ask(factory, _look)
     undeclared = None
@@ -88,15 +95,12 @@ def annotate(
         name = _only_environment(datasets) if known is None else known.name
         found = _of_datasets(datasets, name)
         if logs and factory is not None:
-            lifted = lift_log(
-                logs,
-                environment=factory,
-                window=window,
-                redact=redact,
-                jobs=jobs,
-                progress=progress,
-            )
-            _add_calls(found, lifted)
+            with kept_processes():
+                runs, lifted, _ = read_and_run(factory, logs, window=window, redact=redact)
+                found.missing += (one for run in runs for one in run.left_out)
+                traces = [one.episode for one in lifted]
+                for each in _of_logs(factory, traces, within, num_jobs(jobs), progress):
+                    _add(found, each)
         if known is None:
             known, undeclared = _look_if_there(name)
     else:
@@ -201,13 +205,59 @@ def _of_datasets(datasets: Sequence[Dataset], name: str) -> Evidence:
     return found
 
 
-def _add_calls(found: Evidence, lifted: LiftedLog) -> None:
-    found.missing += lifted.left_out
-    for calls in lifted.calls:
-        if isinstance(calls.outcome, Exclusion) and calls.outcome.kind in _VAIN:
-            found.leave_out(calls.outcome.kind)
-        else:
-            found.add(calls.episode, calls.replays.tree)
+def _of_logs(
+    factory: EnvironmentFactory,
+    episodes: Sequence[Episode],
+    within: float,
+    jobs: int,
+    progress: Progress,
+) -> list[Twice]:
+    """Replay the traces of logs twice, each time ``within`` so many seconds for each; see :mod:`vcrt.replay.twice`."""
+    kept, name, note = kept_now(), episodes[0].environment, limit_note(within)
+    # Two at least: that shows what one leaves behind for the next.
+    size = max(2, min(_AT_A_TIME, len(episodes) // jobs))
+
+    def replayed(
+        what: str,
+        function: Callable[[Sequence[Item]], list[Result]],
+        items: Sequence[Item],
+        expected: int | None,
+        process: KeptProcess | None,
+    ) -> list[Result]:
+        pieces = [items[start : start + size] for start in range(0, len(items), size)]
+        with call_progress() as calls:
+            task = progress.task(f"replay {name} {what}", len(items), "episodes")
+            calls.expect(name, task, len(items), expected, note)
+            results = in_fresh_processes(
+                calls.counted(function), pieces, jobs=jobs, on_wait=calls.show, kept=process
+            )
+            done = zip(pieces, results, strict=True)
+            return [one for piece, some in done for one in calls.done(name, len(piece), some)]
+
+    once = replayed(
+        "in other orders", partial(_once, factory, within), episodes, None, kept and kept.first
+    )
+    expected = ceil(sum(each.num_calls for each in once) / len(once))
+    again = partial(_twice, factory, within)
+    return replayed("again in another process", again, once, expected, kept and kept.again)
+
+
+def _once(factory: EnvironmentFactory, within: float, episodes: Sequence[Episode]) -> list[Once]:
+    environment = make_guarded(factory)
+    return [replay_once(environment, episode, within) for episode in episodes]
+
+
+def _twice(factory: EnvironmentFactory, within: float, items: Sequence[Once]) -> list[Twice]:
+    """Replay the last episode first."""
+    environment = make_guarded(factory)
+    return [replay_twice(environment, once, within) for once in reversed(items)][::-1]
+
+
+def _add(found: Evidence, twice: Twice) -> None:
+    if twice.problem is not None:
+        found.leave_out(twice.problem)
+    else:
+        found.add(twice.replays.episode, twice.replays.tree, cut=twice.stopped)
 
 
 def _of_samples(

@@ -66,6 +66,8 @@ from vcrt.storage import require_new
 if TYPE_CHECKING:
     from vcrt.records.dataset import Dataset
 
+#: Seconds of replay for each trace of a log.
+WITHIN_S = 60.0
 #: Exclusions after which the replays say nothing.
 _NO_SCHEDULE = ("nondeterministic", "version_disagreement", "unequal_futures")
 #: What is said of states that differ in an order alone, and where.
@@ -219,7 +221,7 @@ def schedule_log(
         task = progress.task(
             f"schedule {name}: contexts that orders allow", len(lifted), "episodes"
         )
-        calls.expect(name, task, len(lifted), None, _limit(within))
+        calls.expect(name, task, len(lifted), None, limit_note(within))
         parts = [episodes[start::jobs] for start in range(min(jobs, len(episodes)))]
         is_one = len(parts) == 1
         settled = ask_all(
@@ -250,7 +252,7 @@ def schedule_log(
 
     with call_progress() as calls:
         task = progress.task(f"schedule {name}: orders from fresh states", len(lifted), "episodes")
-        calls.expect(name, task, len(lifted), None, _limit(within))
+        calls.expect(name, task, len(lifted), None, limit_note(within))
         probing = calls.counted(
             partial(_probed, items=[item.replays for item in evidence], within=within)
         )
@@ -292,7 +294,16 @@ def _with_probes(one: Told, checks: Sequence[CrossCheck]) -> Told:
     return replace(one, schedule=replace(one.schedule, probes=probed_pairs(checks)))
 
 
-def _limit(within: float | None) -> str:
+def require_seconds(within: float) -> None:
+    """Raise :class:`VcrtError` unless a time limit is a positive number of seconds."""
+    if not within > 0:
+        raise VcrtError(
+            "a number out of range", found=f"within {within:g}", expected="seconds, more than 0"
+        )
+
+
+def limit_note(within: float | None) -> str:
+    """Say how long each trace takes at most, after what is not known yet."""
     return "" if within is None else f", but at most {duration(within)} for each trace (--within)"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from vcrt.api.logs import ScheduledCalls, schedule_log
+from vcrt.api.logs import WITHIN_S, ScheduledCalls, require_seconds, schedule_log
 from vcrt.calls.batches import Batch, BatchTests, batches_of, order_of_log
 from vcrt.calls.call_logs import read_traces
 from vcrt.calls.differences import difference_of
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from vcrt.records.dataset import Dataset
 
 
-#: Seconds of replay for each trace of a log.
-WITHIN_S = 60.0
 #: Seconds in which the batches of a trace are compared in any case.
 BATCHES_S = 1.0
 
@@ -110,10 +108,7 @@ def schedule(
                 name=episode.episode_id, names=_names(episode), schedule=found, problem=problem
             ),
         )
-    if not within > 0:
-        raise VcrtError(
-            "a number out of range", found=f"within {within:g}", expected="seconds, more than 0"
-        )
+    require_seconds(within)
     factory = sendable_factory(environment)
     with kept_processes():
         runs, told, _ = schedule_log(

@@ -4,15 +4,16 @@ The same evidence counts once: a call in a state (by its hash), or two calls in 
 episodes and traces led there. Episodes that certify nothing count too, unless their replays contradict each other. A
 call that was refused and changed nothing is no evidence of what the tool does or of what it commutes with. Bounds
 are for sources (:func:`vcrt.calls.proportions.of_units`) and cover only what was tried; the relations of arguments
-that were never tried are listed beside them. Pure. Not covered: where the replays come from, and what replay cannot
-see, such as whether an update destroys something or reaches out of the environment.
+that were never tried are listed beside them. A source whose replay a limit has cut counts in bounds as one that shows
+the opposite, since what was not replayed might have. Pure. Not covered: where the replays come from, and what replay
+cannot see, such as whether an update destroys something or reaches out of the environment.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -71,8 +72,8 @@ class ToolEvidence:
     ``changed``: accepted calls that changed the state, of all accepted calls. Calls that changed the state were
     repeated at once. ``changed_again``: repeated calls that changed it once more; ``same_output``: repeated calls with
     the same output; ``refused_again``: the number of further ones that were refused. ``changed_in`` and
-    ``changed_again_in`` count sources instead of calls. ``ignored`` names what the states' bytes leave out, whose
-    changes are not seen; None if unknown.
+    ``changed_again_in`` count sources instead of calls: those that show it, and each that calls the tool and is cut.
+    ``ignored`` names what the states' bytes leave out, whose changes are not seen; None if unknown.
     """
 
     name: str
@@ -115,7 +116,8 @@ class PairEvidence:
     ``condition`` is learned from all contexts except the ``num_refused`` in which the calls commuted because one was
     refused in both orders; ``tested`` is the result of conditions that were learned in the same way from other
     sources. ``untried`` lists the relations of arguments that no context had: condition and bound say nothing about
-    them. ``not_commuted_in`` counts sources. ``against`` is a place where the two did not commute.
+    them. ``not_commuted_in`` counts sources: those that show it, and each that calls both and is cut. ``against`` is a
+    place where the two did not commute. ``is_cut``: a source in which the two were compared is cut.
     """
 
     tools: tuple[str, str]
@@ -127,6 +129,7 @@ class PairEvidence:
     untried: tuple[Relation, ...]
     tested: Tested
     against: Witness | None
+    is_cut: bool = False
 
     @property
     def commuted(self) -> Proportion:
@@ -141,7 +144,7 @@ class PairEvidence:
         """The condition in words; "always" means in everything that was tried."""
         if self.condition is None:
             return None
-        is_open = self.untried and not self.condition.terms
+        is_open = (self.untried or self.is_cut) and not self.condition.terms
         return f"{self.condition.text}, as far as seen" if is_open else self.condition.text
 
 
@@ -166,6 +169,7 @@ class Annotations:
     why no declared hints were compared, if none were. ``risk`` bounds the chance that a hint given as true is wrong for
     the next source. ``missing`` lists calls of logs that are in no episode. ``ignored`` names what the environment
     leaves out of its states' bytes; None if that is not known. ``uncalled`` names the tools that no episode calls.
+    ``cut`` names the sources that were replayed in part, since a limit came first.
     """
 
     environment: str
@@ -181,6 +185,7 @@ class Annotations:
     missing: tuple[LeftOut, ...] = ()
     ignored: tuple[str, ...] | None = ()
     uncalled: tuple[str, ...] = ()
+    cut: tuple[str, ...] = ()
 
     @property
     def tested(self) -> Tested:
@@ -224,6 +229,7 @@ class Evidence:
     left_out: Counter[str] = field(default_factory=Counter)
     disputed: set[tuple[str, _CallKey]] = field(default_factory=set)
     missing: list[LeftOut] = field(default_factory=list)
+    cut: set[str] = field(default_factory=set)
     num_episodes: int = 0
 
     def leave_out(self, reason: str) -> None:
@@ -231,14 +237,19 @@ class Evidence:
         self.num_episodes += 1
         self.left_out[reason] += 1
 
-    def add(self, episode: Episode, tree: ReplayTree) -> None:
-        """Take the contexts of an episode; raises :class:`MalformedInputError` if its operations are no calls."""
+    def add(self, episode: Episode, tree: ReplayTree, *, cut: bool = False) -> None:
+        """Take the contexts of an episode, not all that there are if a limit ``cut`` its replay.
+
+        Raises :class:`MalformedInputError` if its operations are no calls.
+        """
         calls = [_call(episode, operation) for operation in episode.operations]
         lattice = Lattice.of(tree)
         if tree.contradiction is not None or lattice.unequal is not None:
             self.leave_out("unequal_futures" if tree.contradiction is None else "nondeterministic")
             return
         self.num_episodes += 1
+        if cut:
+            self.cut.add(episode.provenance.source)
         for name, _ in calls:
             self.sources.setdefault(name, set()).add(episode.provenance.source)
         self._add_answers(episode, lattice, calls)
@@ -324,7 +335,16 @@ class Evidence:
             missing=tuple(self.missing),
             ignored=unseen,
             uncalled=tuple(sorted({tool.name for tool in declared} - {*names})),
+            cut=tuple(sorted(self.cut)),
         )
+
+    def _units(
+        self, tools: Collection[str], cases: Sequence[tuple[Hashable, set[str], bool]]
+    ) -> Proportion:
+        """Count the sources that have a case; of those that a limit has cut, each that calls the tools counts."""
+        cut = self.cut.intersection(*(self.sources[name] for name in tools)) if cases else ()
+        whole = ((case, sources - self.cut, counts) for case, sources, counts in cases)
+        return of_units(one for one in whole if one[1]) + Proportion(len(cut), len(cut))
 
     def _tool(self, name: str, ignored: tuple[str, ...] | None) -> ToolEvidence:
         answers = [
@@ -348,13 +368,19 @@ class Evidence:
             same_output=Proportion(same, len(repeated)),
             refused_again=sum(again is not None and again.refused for _, again in both),
             num_sources=len(self.sources[name]),
-            changed_in=of_units(
-                ((state, call), answer.sources, answer.after != state)
-                for state, call, answer in accepted
+            changed_in=self._units(
+                [name],
+                [
+                    ((state, call), answer.sources, answer.after != state)
+                    for state, call, answer in accepted
+                ],
             ),
-            changed_again_in=of_units(
-                (again.witness, again.sources, again.after != answer.after)
-                for answer, again in repeated
+            changed_again_in=self._units(
+                [name],
+                [
+                    (again.witness, again.sources, again.after != answer.after)
+                    for answer, again in repeated
+                ],
             ),
             ignored=ignored,
             change=changes[0][2].witness if changes else None,
@@ -381,8 +407,9 @@ class Evidence:
             verdicts=dict(sorted(Counter(seen.verdict for seen in met.values()).items())),
             num_refused=refused,
             num_sources=len({source for seen in met.values() for source in seen.sources}),
-            not_commuted_in=of_units(
-                (key, seen.sources, seen.verdict != "diamond") for key, seen in kept
+            not_commuted_in=self._units(
+                tools,
+                [(key, seen.sources, seen.verdict != "diamond") for key, seen in kept],
             ),
             condition=learn(samples, one_tool=one_tool),
             untried=untried(
@@ -390,6 +417,7 @@ class Evidence:
             ),
             tested=cross_test(samples, one_tool=one_tool),
             against=next((seen.witness for seen in compared if seen.verdict != "diamond"), None),
+            is_cut=any(not self.cut.isdisjoint(seen.sources) for seen in compared),
         )
 
 

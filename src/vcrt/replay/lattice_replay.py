@@ -38,7 +38,7 @@ from vcrt.environments.guarding import checks_advice
 from vcrt.environments.shared_prefixes import as_values
 from vcrt.errors import TooLargeError, VerifierFailure
 from vcrt.hashing import sha256_hex
-from vcrt.limits import MAX_COMPLETE, MAX_CONTEXTS, MAX_OPERATIONS, MAX_SEQUENCES
+from vcrt.limits import MAX_COMPLETE, MAX_CONTEXTS, MAX_EXHAUSTIVE, MAX_OPERATIONS, MAX_SEQUENCES
 from vcrt.orders import Order, all_orders
 from vcrt.printable import counted
 from vcrt.randomness import generator
@@ -247,6 +247,27 @@ def sampled_contexts(work: Work, *, whole: bool = True) -> Asking:
     num_operations = work.episode.num_operations
     with suppress(TooLargeError):
         yield from sampled_sequences(work.answers, num_operations, draw, whole=whole)
+
+
+def contexts_in_time(work: Work, within: float) -> Asking:
+    """Request the reference order and, ``within`` so many seconds, contexts of each pair, and then all there are.
+
+    All orders of up to ``MAX_EXHAUSTIVE`` operations, and all contexts of up to ``MAX_COMPLETE``; of more, sampled ones
+    and one order of each class. An episode of more than ``MAX_CONTEXTS`` contexts counts as stopped.
+    """
+    num_operations = work.episode.num_operations
+    yield [tuple(range(num_operations))]
+    work.until = monotonic() + within
+    yield from sampled_contexts(work, whole=num_operations > MAX_COMPLETE)
+    if num_operations <= MAX_EXHAUSTIVE:
+        yield list(all_orders(num_operations))
+    elif num_operations <= MAX_COMPLETE:
+        work.complete = True
+        try:
+            yield from _all_contexts(work, MAX_CONTEXTS, _four)
+            yield _whole_orders(work, WHOLE_ORDERS)
+        except TooLargeError:
+            work.stopped = True
 
 
 def run_asked(

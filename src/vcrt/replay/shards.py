@@ -310,9 +310,9 @@ def evidence_of(
         found = replayed(environment, episodes, sampled=sampled, backwards=backwards)
     else:
         with unchanged(*episodes):
-            found = [_retried_once(partial(settle, environment, each)) for each in episodes]
+            found = [retried_once(partial(settle, environment, each)) for each in episodes]
     replays = [replays_for_second_opinions(item) for item in found]
-    opinions = _retried_once(lambda: environment.cross_check_all(episodes, replays))
+    opinions = retried_once(lambda: environment.cross_check_all(episodes, replays))
     if not isinstance(opinions, list) or len(opinions) != len(episodes):
         raise _bad_opinion(environment, opinions, f"a list of {len(episodes)}")
     for check in chain.from_iterable(opinions):
@@ -328,10 +328,10 @@ def probes_of(
     environment: Environment, replays: EpisodeReplays, within: float | None = None
 ) -> tuple[CrossCheck, ...]:
     """Return what probes show, ``within`` so many seconds; retry once if the verifier breaks."""
-    return _retried_once(partial(probe, environment, replays, is_late=_late_after(within)))
+    return retried_once(partial(probe, environment, replays, is_late=late_after(within)))
 
 
-def _late_after(within: float | None) -> Callable[[], bool]:
+def late_after(within: float | None) -> Callable[[], bool]:
     """Return what tells whether so many seconds have passed from now."""
     until = inf if within is None else monotonic() + within
     return lambda: monotonic() > until
@@ -342,7 +342,7 @@ def replayed(
 ) -> list[EpisodeReplays]:
     """Return the replays of episodes; retry once if the verifier breaks, then raise :class:`VerifierFailure`."""
     with unchanged(*episodes):
-        return _retried_once(
+        return retried_once(
             lambda: replays_of(environment, episodes, sampled=sampled, backwards=backwards)
         )
 
@@ -396,7 +396,8 @@ def _bad_opinion(environment: Environment, found: object, expected: str) -> Veri
     )
 
 
-def _retried_once(work: Callable[[], Result]) -> Result:
+def retried_once(work: Callable[[], Result]) -> Result:
+    """Return the result of work that replays; if the verifier breaks, do it once more."""
     try:
         return work()
     except VerifierFailure:

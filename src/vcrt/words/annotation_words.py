@@ -116,6 +116,12 @@ def summary_lines(annotations: Annotations) -> list[str]:
     ]
     for kind, number in annotations.left_out.items():
         lines.append(f"{counted(number, 'episode')} left out: {kind}")
+    if annotations.cut:
+        lines.append(
+            f"{_named(annotations.cut)}: replayed in part, for lack of time (--within) or for too many contexts. "
+            "Pairs of calls that were not compared are not counted; in bounds, such a source counts as one that shows "
+            "the opposite"
+        )
     if annotations.num_disputed:
         lines.append(
             f"{counted(annotations.num_disputed, 'call')} gave another answer in a state of the same hash in another "
@@ -173,7 +179,8 @@ def annotation_document(annotations: Annotations) -> dict[str, Json]:
         "sources": annotations.num_sources,
         "left_out": dict(annotations.left_out),
         "calls_left_out": [one.to_json() for one in annotations.missing],
-        "complete": not annotations.missing,
+        "cut": list(annotations.cut),
+        "complete": not annotations.missing and not annotations.cut,
         "disputed": annotations.num_disputed,
         "level": LEVEL,
         "risk": annotations.risk,

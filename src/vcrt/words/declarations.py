@@ -45,7 +45,7 @@ def may_overlap(annotations: Annotations) -> tuple[str, ...]:
         tool.name for tool in annotations.tools if _hints(annotations, tool).get("readOnlyHint")
     }
     contradicted = any(
-        pair.not_commuted_in.count and read.issuperset(pair.tools) for pair in annotations.pairs
+        pair.against is not None and read.issuperset(pair.tools) for pair in annotations.pairs
     )
     return () if contradicted else tuple(sorted(read))
 
@@ -68,6 +68,9 @@ def _head(annotations: Annotations) -> Iterator[str]:
     yield "declared to overlap. Calls that commute but change something keep their order."
     if annotations.missing:
         yield f"Of {counted(len(annotations.missing), 'call')} of the logs nothing is known: they were not replayed."
+    if annotations.cut:
+        yield f"{counted(len(annotations.cut), 'source')} replayed in part, for lack of time (--within) or for too many"
+        yield f"contexts, such as {annotations.cut[0]}. In bounds, each counts as one that shows a change."
     for kind, number in annotations.left_out.items():
         yield f"{counted(number, 'episode')} left out, {kind}: so nothing is declared to overlap."
     if annotations.num_disputed:
