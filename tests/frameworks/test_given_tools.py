@@ -442,3 +442,29 @@ def test_the_command_takes_a_name_of_a_file_and_says_what_is_none(tmp_path, monk
         vcrt.schedule(log, environment=f"{file}:TOOLS")
     assert "vcrt.tools_environment(TOOLS" in raised.value.remedy
     assert f"{file}:SHOP" in raised.value.expected
+
+
+@pytest.mark.parametrize("row_order", [True, False])
+def test_a_difference_of_two_databases_names_table_row_and_column(tmp_path, row_order):
+    def tools(database):
+        def put(litres: int) -> str:
+            database.execute("UPDATE tank SET litres = ?", (litres,))
+            return "ok"
+
+        return [put]
+
+    script = "CREATE TABLE tank (name TEXT, litres INT); INSERT INTO tank VALUES ('a', 3)"
+    environment = vcrt.tools_environment(
+        tools_of=tools, state=vcrt.sqlite_file(script=script, row_order=row_order), name="tanks"
+    )
+    log = tmp_path / "log.jsonl"
+    log.write_text(
+        "".join(json.dumps({"name": "put", "arguments": {"litres": k}}) + "\n" for k in (1, 2))
+    )
+    (found,) = vcrt.schedule(log, environment=environment)
+    ((place,),) = found.differences.values()
+    assert (place.where, place.forward, place.reverse) == (
+        'state["tank"][0]["litres"]',
+        '"2"',
+        '"1"',
+    )

@@ -1,7 +1,7 @@
 """Say where two orders of two calls end apart: places of the state, with both values, and parts of outputs.
 
-States of objects are compared by their canonical form, folders by their files and lines, others by their canonical
-bytes. Not covered: which orders differ (see :mod:`vcrt.certificates.lattice`).
+States of objects are compared by their canonical form, folders by their files and lines, others as their environment
+shows them, or by their canonical bytes. Not covered: which orders differ (see :mod:`vcrt.certificates.lattice`).
 """
 
 from __future__ import annotations
@@ -154,6 +154,10 @@ def _plain(form: Any) -> Any:
 
 def _of_bytes(environment: CallEnvironment[Any], one: Any, other: Any) -> Iterator[_Place]:
     """Compare states that are no objects: folders by what is in them, others by their canonical bytes."""
+    shown = [environment.shown(each) for each in (one, other)]
+    if shown[0] != shown[1]:
+        yield from _of_forms(form_of(shown[0]), form_of(shown[1]), "state")
+        return
     tree, another = (getattr(environment.snapshot(each), "content", None) for each in (one, other))
     found = False
     if isinstance(tree, Mapping) and isinstance(another, Mapping):

@@ -279,6 +279,10 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
             )
         return tuple(found.values())
 
+    def shown(self, state: State) -> Json:
+        """Return a state that is no object as JSON that shows where it differs from another, or None."""
+        return None
+
     def own_places(self, state: State) -> Collection[str] | None:
         """Return the folders that a call may write to, and the kinds of effects that the bytes of the state show.
 

@@ -124,6 +124,9 @@ class _InFiles(ToolsEnvironment):
     def canonical(self, state: Any) -> bytes:
         return type(self).__kept__.canonical(state)
 
+    def shown(self, state: Any) -> Json:
+        return type(self).__kept__.shown(state)
+
     def snapshot(self, state: Any) -> object:
         return type(self).__kept__.snapshot(state)
 

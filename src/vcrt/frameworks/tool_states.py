@@ -63,6 +63,10 @@ class ToolState(ABC):
         """Make a new state from a snapshot."""
         raise NotImplementedError
 
+    def shown(self, state: Any) -> Json:
+        """Return the state as JSON in which a difference is easy to find; None if it has no such form."""
+        return None
+
     def names(self, state: Any) -> Mapping[str, str]:
         """Return texts of arguments and outputs that differ from state to state, with what stands for them."""
         return {}
@@ -267,24 +271,37 @@ class SqliteFile(ToolState):
             ]
             for pragma in ("user_version", "application_id", "encoding", "journal_mode"):
                 found.append([pragma, _cell(connection.execute(f"PRAGMA {pragma}").fetchone()[0])])
-            tables = connection.execute(
-                "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
-            ).fetchall()
-            found += [[_cell(table), self._rows(connection, table)] for (table,) in tables]
+            found += [
+                [_cell(table), self._rows(connection, table)[1]] for table in _tables(connection)
+            ]
         return canonical_json(found)
 
-    def _rows(self, connection: sqlite3.Connection, table: str) -> list[Json]:
+    def shown(self, state: _Files) -> Json:
+        """Return the rows of each table, by the names of their columns."""
+        with closing(_connected(_database(state))) as connection:
+            connection.text_factory = _text
+            found = {table: self._rows(connection, table) for table in _tables(connection)}
+        return {
+            table: [dict(zip(columns, row, strict=True)) for row in rows]
+            for table, (columns, rows) in found.items()
+        }
+
+    def _rows(
+        self, connection: sqlite3.Connection, table: str
+    ) -> tuple[list[str], list[list[Json]]]:
+        """Return the columns of a table and its rows."""
         quoted = '"' + table.replace('"', '""') + '"'
-        rows = []
         hidden = _hidden_row_number(connection, quoted) if self._row_order else ""
         try:
-            rows = connection.execute(f"SELECT {hidden}* FROM {quoted}").fetchall()
+            asked = connection.execute(f"SELECT {hidden}* FROM {quoted}")
+            rows = asked.fetchall()
         except sqlite3.OperationalError as error:  # a virtual table of another program
             raise MalformedInputError(
                 "a table that SQLite cannot read here", where=table, found=str(error)
             ) from error
-        cells: list[Any] = [[_cell(value) for value in row] for row in rows]
-        return cells if self._row_order else sorted(cells, key=canonical_json)
+        cells = [[_cell(value) for value in row] for row in rows]
+        columns = [str(name) for name, *_ in asked.description]
+        return columns, cells if self._row_order else sorted(cells, key=canonical_json)
 
     def snapshot(self, state: _Files) -> bytes:
         """Return the database as one value."""
@@ -313,6 +330,11 @@ def _database(state: _Files) -> Path:
 
 def _of_sqlite(name: str) -> set[str]:
     return {name, *(f"{name}-{kind}" for kind in ("wal", "shm", "journal"))}
+
+
+def _tables(connection: sqlite3.Connection) -> list[str]:
+    asked = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
+    return [str(table) for (table,) in connection.execute(asked).fetchall()]
 
 
 def _connected(path: Path) -> sqlite3.Connection:
