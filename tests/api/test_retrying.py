@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 
 import pytest
 
@@ -241,3 +242,35 @@ def test_answers_of_random_worlds_are_those_of_running_them_by_hand():
     assert seen == set(worse)
     assert several > 10
     assert judged == 240
+
+
+class Tickets(vcrt.CallEnvironment):
+    """A call draws an id; another one closes what has it."""
+
+    name = "tickets"
+    ids = {"open": ""}
+
+    def reset(self, initial):
+        return {}
+
+    def call(self, state, name, arguments):
+        if name == "open":
+            key = f"t-{uuid.uuid4().hex[:8]}"
+            state[key] = arguments["text"]
+            return key
+        if name == "draw":
+            return len(state)
+        return state.pop(arguments["key"], None)
+
+
+def test_a_call_that_is_made_again_draws_another_id(tmp_path):
+    log = written(
+        tmp_path / "log.jsonl",
+        [
+            ("open", {"text": "a"}, "t-11aa22bb"),
+            ("draw", {}, 1),
+            ("close", {"key": "t-11aa22bb"}, "a"),
+        ],
+    )
+    (found,) = vcrt.retry(log, environment=Tickets)
+    assert [each.answer for each in found.calls] == ["other state", "safe", "other output"]

@@ -25,7 +25,6 @@ from vcrt.certificates.replay_tree import EpisodeReplays
 from vcrt.environments.contract import Episode, Operation, ReplayRequest
 from vcrt.environments.shared_prefixes import as_values
 from vcrt.environments.tool_calls import CallEnvironment, is_redacted
-from vcrt.errors import MalformedInputError
 from vcrt.orders import Order
 from vcrt.replay.replay import replay_all
 from vcrt.replay.shards import evidence_of
@@ -82,13 +81,6 @@ def retry_calls(environment: CallEnvironment[Any], episode: Episode) -> list[Ret
 
     Raises :class:`UncertifiedError` if replays contradict each other, and the environment's errors.
     """
-    if environment.ids:
-        raise MalformedInputError(
-            "calls that draw ids, of which vcrt cannot say whether they may be made again",
-            found=f"ids of {', '.join(sorted(environment.ids))}",
-            expected="an environment without `ids`: a call that is made again here would draw the same",
-            remedy="let tools take their ids from `initial`",
-        )
     (evidence,) = evidence_of(environment, [episode], settle=partial(settle, within=_WITHIN))
     _require_one_answer(environment, evidence.replays)
     require_not_told_apart(evidence.cross_checks)
@@ -176,7 +168,8 @@ def _made_twice(
     fresh: bool,
 ) -> list[Retried]:
     longer = _with_repeats(episode)
-    twice = [(*context, *2 * (call + episode.num_operations,)) for call, context in cases]
+    n = episode.num_operations
+    twice = [(*context, call + n, call + 2 * n) for call, context in cases]
     requests = [ReplayRequest(longer, sequence) for sequence in twice]
     replays = replay_all(environment, requests, sharing=not fresh, backwards=fresh)
     # Of a hidden output it is not known whether it is a refusal.
@@ -203,10 +196,13 @@ def _made_twice(
 
 
 def _with_repeats(episode: Episode) -> Episode:
-    """Return the episode with each call once more, where its refusal is an output."""
+    """Return the episode with each call twice more, where its refusal is an output; the second draws ids of its own."""
     payloads: list[Any] = [operation.payload for operation in episode.operations]
-    more = [Operation(signature=p["name"], payload={**p, "fails": True}) for p in payloads]
-    return replace(episode, operations=(*episode.operations, *more))
+    made, again = (
+        [Operation(signature=p["name"], payload={**p, "fails": True, **turn}) for p in payloads]
+        for turn in ({}, {"turn": "again"})
+    )
+    return replace(episode, operations=(*episode.operations, *made, *again))
 
 
 def _asked(environment: CallEnvironment[Any], episode: Episode, found: Sequence[Retried]) -> int:
