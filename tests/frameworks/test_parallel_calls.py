@@ -43,8 +43,15 @@ def test_waves_end_as_the_log_does_if_tools_do_each_call_as_a_whole(example):
         for _ in range(5):
             assert example.run(WAVES, SENT, example.Desk())[1:] == log
         assert example.run(((0, 1, 3), (2,)), SENT, example.Desk())[1:] != log
-        # In steps, one of two updates is lost, although their order does not matter.
-        assert any(example.run(WAVES, SENT, example.DeskInSteps())[1:] != log for _ in range(20))
+        # In steps, one of two updates is lost, although their order does not matter; or a file is read half-written.
+        assert any(ends_otherwise(example, log) for _ in range(20))
+
+
+def ends_otherwise(example, log):
+    try:
+        return example.run(WAVES, SENT, example.DeskInSteps())[1:] != log
+    except ValueError:
+        return True
 
 
 def test_each_way_runs_each_call_once_and_keeps_the_order_of_calls_that_wait(example):
