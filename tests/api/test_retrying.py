@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from typing import ClassVar
 
 import pytest
 
@@ -248,7 +249,7 @@ class Tickets(vcrt.CallEnvironment):
     """A call draws an id; another one closes what has it."""
 
     name = "tickets"
-    ids = {"open": ""}
+    ids: ClassVar = {"open": ""}
 
     def reset(self, initial):
         return {}
