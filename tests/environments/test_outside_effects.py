@@ -163,6 +163,13 @@ def test_classes_are_watched_where_the_bytes_are_those_of_their_objects(path):
         step(Default, "write", path)
 
 
+def test_the_place_of_temporary_files_is_not_looked_for_in_a_call(path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with pytest.raises(MalformedInputError, match="reaches outside"):
+        step(vcrt.tools_environment(Notes), "write", path)
+    assert tempfile.tempdir is not None
+
+
 def test_what_is_no_call_is_not_watched(path):
     with pytest.raises(MalformedInputError), watched_effects(()):
         path.write_text("x")

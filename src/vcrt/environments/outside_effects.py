@@ -40,7 +40,17 @@ _CHANGES = {
     "os.truncate": ((0, None),),
     "os.utime": ((0, 3),),
 }
-_STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn")
+_STARTS = frozenset(
+    [
+        "subprocess.Popen",
+        "os.system",
+        "os.exec",
+        "os.posix_spawn",
+        "os.spawn",
+        "os.fork",
+        "os.forkpty",
+    ]
+)
 _ADVICE = {
     FILES: "give it to `tools_environment` as state=vcrt.sqlite_file(...) or state=vcrt.folder(...), and let the tools "
     "use the connection or path that they receive",
@@ -74,6 +84,7 @@ def watched_effects(allowed: Collection[str]) -> Iterator[None]:
         yield
         return
     _hook()
+    tempfile.gettempdir()  # it looks for a folder once, by writing to it
     here = threading.get_ident()
     others = frozenset(t.ident for t in threading.enumerate() if t.ident != here)
     call = _running = _Call(
@@ -111,7 +122,7 @@ def _heard(event: str, arguments: tuple[Any, ...]) -> None:
         for number, folder in _CHANGES[event]:
             _changed(call, arguments[number], arguments[folder] if folder else None, event)
     elif event in _STARTS:
-        _refuse(call, PROCESSES, f"{event} of {str(arguments[0])[:120]}")
+        _refuse(call, PROCESSES, f"{event} {' '.join(map(str, arguments[:1]))[:120]}")
     elif event == "socket.connect":
         _refuse(call, NETWORK, f"a connection to {str(arguments[1])[:120]}")
 
