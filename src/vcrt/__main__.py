@@ -17,10 +17,12 @@ def main() -> None:
     gc.disable()
     with ExitStack() as stack:
         if "--environment" in given and (given[0] == "schedule" or given[:2] == ["lift", "log"]):
-            # A worker process starts while this one imports what it needs itself; the other follows later.
+            # Workers start while this process imports what it needs itself; of a schedule, the other one follows later.
             from vcrt.processes import kept_processes
 
-            stack.enter_context(kept_processes()).first.prepare(_NEEDED)
+            kept = stack.enter_context(kept_processes())
+            for process in kept if given[0] == "lift" else [kept.first]:
+                process.prepare(_NEEDED)
         from vcrt.cli import main as run
 
         run()

@@ -102,7 +102,7 @@ def test_an_effect_outside_of_the_state_is_refused_and_not_done(path, name, kind
     assert kind in str(caught.value)
     assert path.read_bytes() == before
     # Named as what no call can see, it is done.
-    if name not in ("call", "left"):
+    if name != "call":  # nobody listens there
         step(vcrt.tools_environment(Notes, ignored=[kind]), name, path)
 
 
@@ -180,6 +180,7 @@ GLOBAL = """
 import sqlite3
 import vcrt
 
+FILE = open(__file__ + ".log", "a")
 KEPT = sqlite3.connect(":memory:", check_same_thread=False)
 KEPT.execute("create table tank (litres)")
 KEPT.execute("insert into tank values (3)")
@@ -202,6 +203,12 @@ class Tools:
         KEPT.execute("update tank set litres = 0")
         KEPT.commit()
 
+    def log(self):
+        FILE.write("x")
+
+    def again(self):
+        FILE.write("y")
+
     def add(self):
         STOCK["litres"] += 1
 
@@ -214,10 +221,11 @@ TOOLS = vcrt.tools_environment(Tools)
 
 
 @pytest.mark.parametrize(
-    ("calls", "place"), [(("fill", "drain"), "KEPT"), (("add", "clear"), "STOCK")]
+    ("calls", "place"),
+    [(("fill", "drain"), "KEPT"), (("add", "clear"), "STOCK"), (("log", "again"), "FILE")],
 )
 def test_globals_behind_the_methods_of_a_class_are_named(tmp_path, capsys, calls, place):
-    # Both were called safe: the globals of the tools' module were looked at under the name of another module's.
+    # They were called safe: the globals of the tools' module were looked at under the name of another module's.
     (tmp_path / "tanks.py").write_text(GLOBAL)
     lines = [f'{{"name": "{each}", "arguments": {{}}}}\n' for each in calls]
     lines.append('{"name": "note", "arguments": {"text": "a"}}\n')

@@ -72,7 +72,7 @@ def reuse(
             Reuse(
                 name=one.trace.name,
                 names=tuple(operation.signature for operation in one.episode.operations),
-                ids=tuple(call.identifier for call in one.trace.calls[: len(calls)]),
+                ids=tuple(each.identifier for each in one.trace.calls[one.first :][: len(calls)]),
                 calls=cache.serve(one.trace.name, calls),
                 ignored=ignored,
             )

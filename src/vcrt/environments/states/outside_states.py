@@ -432,9 +432,8 @@ class _Looking:
         classes = {id(each): each for each in (*around.bases, *self.classes)}
         for name, space in self.spaces.values():
             owner = f"global {name}."
-            while (
-                owner in self.found
-            ):  # what was sent by value has globals of its own, under the same name
+            # What was sent by value has globals of its own, under the same name.
+            while owner in self.found:
                 owner += " "
             plan = self._add(owner, space, named=around.named)
             local = (each for each in plan.classes if each.__module__ == name)
@@ -705,8 +704,9 @@ class _Reader(StateWriter):
             with suppress(sqlite.Error):  # it is closed, or another thread's
                 return {"database": [id(value), value.total_changes, value.in_transaction]}
         if isinstance(value, io.IOBase):
-            with suppress(OSError, ValueError):
-                return {"file": [id(value), value.tell()]}
+            with suppress(OSError, ValueError):  # closed, no file, or one without places
+                if value.fileno() > 2:  # what is printed is no state
+                    return {"file": [id(value), value.tell()]}
         if isinstance(value, threading.local):
             return {"local": self.form(vars(value), where)}
         if can_change(type(value)):
