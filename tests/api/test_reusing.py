@@ -104,6 +104,13 @@ def test_the_keys_serve_what_equal_states_and_equal_histories_do(tmp_path):
     assert served > 20
 
 
+def test_traces_of_one_name_are_told_apart(tmp_path):
+    logs = [written(tmp_path / f"{each}.jsonl", [get("a"), get("b")]) for each in "ab"]
+    first, second = vcrt.reuse(logs, environment=Shelf)
+    assert first.name != second.name
+    assert [call.by_history for call in second.calls] == [(first.name, 0), (first.name, 1)]
+
+
 def test_what_the_state_leaves_out_is_an_error_and_no_answer(tmp_path):
     log = written(tmp_path / "log.jsonl", [get("a"), get("b"), get("a")])
     with pytest.raises(EnvironmentFailure, match="answered differently") as caught:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -56,7 +57,14 @@ def reuse(
         task.advance(1)
         _, _, again = ask(factory, partial(make, versions=versions))
         task.advance(1)
-    names = [one.trace.name for one in lifted]
+    counts = Counter(one.trace.name for one in lifted)
+    # Traces of two logs may have one name.
+    names = [
+        one.trace.name
+        if counts[one.trace.name] == 1
+        else f"{one.trace.name}, {one.trace.places[0]}"
+        for one in lifted
+    ]
     runs_made = list(zip(names, made, strict=True))
     unequal = unequal_answers([*runs_made, *zip(names, again, strict=True)])
     if unequal is not None:
@@ -70,13 +78,13 @@ def reuse(
     told = iter(
         [
             Reuse(
-                name=one.trace.name,
+                name=name,
                 names=tuple(operation.signature for operation in one.episode.operations),
                 ids=tuple(each.identifier for each in one.trace.calls[one.first :][: len(calls)]),
-                calls=cache.serve(one.trace.name, calls),
+                calls=cache.serve(name, calls),
                 ignored=ignored,
             )
-            for one, calls in zip(lifted, made, strict=True)
+            for name, one, calls in zip(names, lifted, made, strict=True)
         ]
     )
     return tuple(
