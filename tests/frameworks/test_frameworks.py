@@ -307,6 +307,11 @@ def langgraph_tools():
         return "ok"
 
     @tool
+    def perhaps(item: str, runtime: prebuilt.ToolRuntime) -> str:
+        """Use the store, if there is one."""
+        return "kept" if runtime.store else "not kept"
+
+    @tool
     def assign(item: str, config: RunnableConfig) -> str:
         """Use the run's config."""
         return config["configurable"]["thread_id"]
@@ -322,7 +327,7 @@ def langgraph_tools():
         return len(runtime.state["messages"])
 
     return vcrt.tools_environment(
-        [claim, book, remember, assign, thread, count],
+        [claim, book, remember, perhaps, assign, thread, count],
         state=lambda: {"claims": {}, "seats": []},
         name="desk",
     )
@@ -376,6 +381,7 @@ def test_an_artifact_of_a_log_is_compared_where_it_has_one(tmp_path, artifact, a
     ("name", "said"),
     [
         ("remember", "the run's store"),
+        ("perhaps", "the run's store"),
         ("assign", "the run's config"),
         ("thread", "the run's config"),
         ("count", "asks the graph's state for what the state here lacks"),

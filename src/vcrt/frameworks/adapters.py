@@ -334,7 +334,7 @@ class _NotGiven(dict[str, Any]):
             remedy="let it take this from its state, or make the tools of the state: tools_of=lambda state: [...]",
         )
 
-    __getitem__ = __contains__ = get = _refuse
+    __getitem__ = __contains__ = __bool__ = get = _refuse
 
     def __getattr__(self, name: str) -> Any:
         return self._refuse()
