@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from types import SimpleNamespace
 
 import pytest
 
-from file_store import Files, sampled
+from file_store import CountedFiles, Files, sampled
 from vcrt.calls.annotations import Evidence
 from vcrt.certificates.lattice import Lattice
 from vcrt.environments.guarding import make_guarded
@@ -89,16 +88,10 @@ def test_a_first_replay_that_is_stopped_has_the_reference_order_and_says_so():
 
 
 def test_replays_that_differ_say_nothing():
-    class Counting(Files):
-        made = SimpleNamespace(number=0)
-
-        def reset(self, initial):
-            self.made.number += 1
-            return super().reset(initial) | {"number": str(self.made.number > 5)}
-
-    environment = make_guarded(Counting)
+    CountedFiles.made.number = 0
+    environment = make_guarded(CountedFiles)
     once = replay_once(environment, sampled(1), LONG)
-    Counting.made.number = 5
+    CountedFiles.made.number = 5
     assert replay_twice(environment, once, LONG).problem == "nondeterministic"
 
 

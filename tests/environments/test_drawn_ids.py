@@ -183,9 +183,16 @@ def test_an_id_of_replay_that_means_another_in_the_log_is_refused(tmp_path):
         scheduled(Counting, log_of(tmp_path, *calls))
 
 
-def test_whether_such_a_call_may_be_made_again_is_not_said(tmp_path):
-    with pytest.raises(MalformedInputError, match="may be made again"):
-        vcrt.retry(log_of(tmp_path, *CALLS), environment=vcrt.tools_environment(Calendar, ids=IDS))
+def test_such_a_call_that_is_made_again_makes_another_record(tmp_path):
+    calls = [*CALLS, ("titles", {}, ["lunch", "standup"])]
+    environment = vcrt.tools_environment(Calendar, ids=IDS)
+    (found,) = vcrt.retry(log_of(tmp_path, *calls), environment=environment)
+    assert [each.answer for each in found.calls] == ["other state"] * 4 + ["safe"]
+    # The second record has an id of its own, and is not written over the first.
+    (place,) = [each for each in found.calls[0].difference if each.call is None]
+    assert place.where == "state.events"
+    assert place.reverse.startswith('{"ev-')
+    assert place.reverse != place.forward
 
 
 def test_numbers_follow_from_the_seed_and_those_of_the_process_go_on():

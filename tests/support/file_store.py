@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
 import vcrt
 from vcrt import Provenance, Schema
@@ -53,6 +54,16 @@ def run(state, name, arguments):
         case "list":
             return sorted(one for one in state if one.startswith(f"{arguments['folder']}/"))
     return "done"
+
+
+class CountedFiles(Files):
+    """A store that counts how often it was made anew, and shows it from the sixth time on."""
+
+    made = SimpleNamespace(number=0)
+
+    def reset(self, initial):
+        self.made.number += 1
+        return super().reset(initial) | {"number": str(self.made.number > 5)}
 
 
 def sampled(seed, num_calls=4):

@@ -168,9 +168,7 @@ def _made_twice(
     fresh: bool,
 ) -> list[Retried]:
     longer = _with_repeats(episode)
-    n = episode.num_operations
-    twice = [(*context, call + n, call + 2 * n) for call, context in cases]
-    requests = [ReplayRequest(longer, sequence) for sequence in twice]
+    requests = [ReplayRequest(longer, _twice(episode, *case)) for case in cases]
     replays = replay_all(environment, requests, sharing=not fresh, backwards=fresh)
     # Of a hidden output it is not known whether it is a refusal.
     hides = is_redacted(episode) or type(environment).redact is not CallEnvironment.redact
@@ -205,6 +203,12 @@ def _with_repeats(episode: Episode) -> Episode:
     return replace(episode, operations=(*episode.operations, *made, *again))
 
 
+def _twice(episode: Episode, call: int, context: Order) -> Order:
+    """Return the sequence of :func:`_with_repeats` that makes a call twice after a context."""
+    number = episode.num_operations
+    return (*context, call + number, call + 2 * number)
+
+
 def _asked(environment: CallEnvironment[Any], episode: Episode, found: Sequence[Retried]) -> int:
     """Make further calls after once and twice, where the states are equal; return how many were answered alike."""
     equal = {one.call: one for one in reversed(found) if one.states[1] == one.states[2]}
@@ -212,9 +216,8 @@ def _asked(environment: CallEnvironment[Any], episode: Episode, found: Sequence[
     share = max(1, environment.max_probes // max(1, len(equal)))
     prober, total = Prober(as_values(environment), environment, _with_repeats(episode)), 0
     for call, one in sorted(equal.items())[: environment.max_probes]:
-        again = call + episode.num_operations
-        orders = (*one.context, again), (*one.context, again, again)
-        asked, agreed, told = prober.compare(orders, probes[:share])
+        twice = _twice(episode, call, one.context)
+        asked, agreed, told = prober.compare((twice[:-1], twice), probes[:share])
         if asked != agreed:
             raise UncertifiedError("unequal_futures", told.removeprefix(": "))
         total += agreed
@@ -224,10 +227,9 @@ def _asked(environment: CallEnvironment[Any], episode: Episode, found: Sequence[
 def _difference(
     environment: CallEnvironment[Any], episode: Episode, one: Retried
 ) -> tuple[Differing, ...]:
-    once, found = (*one.context, one.call + episode.num_operations), list[Differing]()
+    twice, found = _twice(episode, one.call, one.context), list[Differing]()
     if one.states[1] != one.states[2]:
-        twice = (*once, once[-1])
-        found += difference_of_states(environment, _with_repeats(episode), once, twice)
+        found += difference_of_states(environment, _with_repeats(episode), twice[:-1], twice)
     if one.outputs[0] != one.outputs[1]:
         found += difference_of_outputs(one.outputs[0], one.outputs[1], one.call)
     return tuple(found)

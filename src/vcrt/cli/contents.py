@@ -226,7 +226,6 @@ def contents() -> str:
     return "\n".join(
         [
             *lines,
-            "",
             "vcrt COMMAND --help   its options, and an example        vcrt --version",
             "vcrt --tyro-print-completion bash|zsh   completion for your shell",
         ]
