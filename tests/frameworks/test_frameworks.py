@@ -13,6 +13,7 @@ from pydantic import BaseModel
 import vcrt
 from vcrt.environments.tool_calls import CallRefused, InvalidCall, output_text
 from vcrt.errors import MalformedInputError, VcrtError
+from vcrt.testing import assert_declared
 
 LEFT = {"tea": 3, "rice": 1}
 
@@ -66,6 +67,39 @@ def by_pydantic_ai():
         return ctx.deps.bill(line, due)
 
     return vcrt.tools_environment(tools, state=Shop)
+
+
+def by_pydantic_ai_with_a_barrier():
+    ai = pytest.importorskip("pydantic_ai")
+    tools = ai.FunctionToolset()
+
+    @tools.tool
+    def look(ctx: ai.RunContext[Shop], item: str) -> dict:
+        return ctx.deps.look(item)
+
+    @tools.tool
+    async def order(ctx: ai.RunContext[Shop], item: str, customer: str) -> dict:
+        return await ctx.deps.order(item, customer)
+
+    @tools.tool(sequential=True)
+    def bill(ctx: ai.RunContext[Shop], line: Line, due: date) -> Line:
+        return ctx.deps.bill(line, due)
+
+    return vcrt.tools_environment(tools, state=Shop)
+
+
+def test_tools_that_are_not_declared_sequential_are_tested_beside_each_other(monkeypatch):
+    """pydantic-ai runs them at once where one message calls several."""
+    environment = by_pydantic_ai_with_a_barrier()
+    monkeypatch.setitem(globals(), "ENVIRONMENT", environment)
+    with pytest.raises(AssertionError) as raised:
+        assert_declared(environment, [CALLS[0], CALLS[1], CALLS[4]])
+    assert "look: sequential false is contradicted" in str(raised.value)
+    assert "order: sequential false is contradicted" in str(raised.value)
+    assert "bill" not in str(raised.value)
+    monkeypatch.setitem(globals(), "ENVIRONMENT", environment := by_pydantic_ai())
+    with pytest.raises(VcrtError, match="no declaration that replay could contradict"):
+        assert_declared(environment, [CALLS[0], CALLS[1]])
 
 
 def by_an_agent_of_pydantic_ai():

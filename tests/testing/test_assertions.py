@@ -7,10 +7,12 @@ import json
 import random
 import time
 import warnings
+from functools import partial
 
 import pytest
 
 import vcrt
+from vcrt.api.annotating import annotate
 from vcrt.environments.tool_calls import Tool
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.testing import VcrtWarning, assert_commutes, assert_declared, sessions
@@ -61,6 +63,23 @@ class Declared(vcrt.CallEnvironment):
 class Untrue(Declared):
     def tools(self):
         return (Tool(name="look", read_only=True), Tool(name="order", read_only=True))
+
+
+class Beside(Declared):
+    """Declares all tools but one as fit to run beside each other."""
+
+    def tools(self):
+        return (
+            *(Tool(name=name, sequential=False) for name in ("look", "order")),
+            Tool(name="fill", sequential=True),
+        )
+
+
+class Ignoring(Declared):
+    ignored = frozenset({"left"})
+
+    def tools(self):
+        return (Tool(name="order", read_only=True),)
 
 
 class Unlisted(Declared):
@@ -237,6 +256,35 @@ def test_a_declaration_that_replay_contradicts_fails_with_its_witness():
     assert 'order(item="rice")' in str(raised.value)
     with pytest.raises(AssertionError, match="idempotentHint true is contradicted"):
         assert_declared(Declared, [("order", TEA), ("order", TEA)])
+
+
+def test_calls_declared_to_run_beside_others_fail_where_their_order_matters():
+    fill = ("fill", {**RICE, "number": 7})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_declared(Beside, [("look", TEA), ("order", RICE), fill])
+    with pytest.raises(AssertionError) as raised:
+        assert_declared(Beside, [("look", RICE), ("order", RICE), fill])
+    said = str(raised.value)
+    for tool in ("look", "order"):
+        assert f"{tool}: sequential false is contradicted: gave another state or output" in said
+    assert 'such as look(item="rice") and order(item="rice") first in' in said
+    assert "fill" not in said
+    with pytest.warns(VcrtWarning) as warned:
+        assert_declared(Beside, [("look", TEA), ("fill", {**RICE, "number": 7})])
+    assert sorted(str(each.message).partition(" is ")[0] for each in warned) == [
+        "fill: sequential",
+        "look: sequential",
+        "order: sequential",
+    ]
+
+
+def test_what_the_replays_cannot_show_of_a_declaration_is_a_warning(monkeypatch):
+    with pytest.warns(VcrtWarning, match=r"what the environment ignores \(left\)"):
+        assert_declared(Ignoring, [("order", TEA), ("order", TEA)])
+    monkeypatch.setattr("vcrt.testing.assertions.annotate", partial(annotate, within=1e-6))
+    with pytest.warns(VcrtWarning, match="replayed in part, for lack of time"):
+        assert_declared(Declared, [("look", TEA), ("order", RICE), ("fill", {**TEA, "number": 7})])
 
 
 def test_a_declaration_that_is_not_tested_is_a_warning(tmp_path):

@@ -41,7 +41,7 @@ from vcrt.orders import Order
 
 #: What replay says of a declared hint; ``unsupported``: not contradicted, but what it speaks of was never seen.
 Standing: TypeAlias = Literal["contradicted", "not contradicted", "unsupported", "not tested"]
-HintName: TypeAlias = Literal["readOnlyHint", "idempotentHint"]
+HintName: TypeAlias = Literal["readOnlyHint", "idempotentHint", "sequential"]
 #: A tool and its arguments as canonical JSON.
 _CallKey: TypeAlias = tuple[str, str]
 
@@ -321,11 +321,12 @@ class Evidence:
         unseen = None if ignored is None else tuple(sorted(ignored))
         names = sorted({name for _, (name, _) in self.answers})
         tools = tuple(self._tool(name, unseen) for name in names)
+        pairs = tuple(self._pair(*item) for item in sorted(self.pairs.items()))
         return Annotations(
             environment=environment,
             tools=tools,
-            pairs=tuple(self._pair(*item) for item in sorted(self.pairs.items())),
-            declared=_compared(tools, declared),
+            pairs=pairs,
+            declared=_compared(tools, pairs, declared),
             num_episodes=self.num_episodes,
             num_sources=len(set().union(*self.sources.values())),
             left_out=dict(sorted(self.left_out.items())),
@@ -421,20 +422,32 @@ class Evidence:
         )
 
 
-def _compared(tools: Sequence[ToolEvidence], declared: Sequence[Tool]) -> tuple[DeclaredHint, ...]:
-    """Compare the declared hints on state of the tools that were seen with replay."""
+def _compared(
+    tools: Sequence[ToolEvidence], pairs: Sequence[PairEvidence], declared: Sequence[Tool]
+) -> tuple[DeclaredHint, ...]:
+    """Compare the declared hints of the tools that were seen with replay."""
     said = {tool.name: tool for tool in declared}
+    beside = {tool.name for tool in declared if tool.sequential is False}
     found = []
     for tool in tools:
         if tool.name not in said:
             continue
+        own = said[tool.name].sequential
+        met = [
+            each
+            for each in pairs
+            if tool.name in each.tools and (own or beside.issuperset(each.tools))
+        ]
+        apart = sum((each.commuted.opposite for each in met), Proportion(0, 0))
+        against = next((each.against for each in met if each.against), None)
         cases: tuple[tuple[HintName, bool | None, Proportion, Witness | None], ...] = (
             ("readOnlyHint", said[tool.name].read_only, tool.changed, tool.change),
             ("idempotentHint", said[tool.name].idempotent, tool.changed_again, tool.second_change),
+            ("sequential", own, apart, against),
         )
         for hint, value, seen, witness in cases:
             if value is not None:
-                standing = _standing(value, seen)
+                standing = _standing(value is (hint != "sequential"), seen)
                 found.append(
                     DeclaredHint(
                         tool=tool.name,
@@ -448,11 +461,11 @@ def _compared(tools: Sequence[ToolEvidence], declared: Sequence[Tool]) -> tuple[
     return tuple(found)
 
 
-def _standing(declared: bool, seen: Proportion) -> Standing:
-    """Judge a hint by how often the opposite of a true hint was seen."""
+def _standing(harmless: bool, seen: Proportion) -> Standing:
+    """Judge a hint, which promises that something is never seen or warns of it, by how often it was seen."""
     if not seen.total:
         return "not tested"
-    if declared:
+    if harmless:
         return "contradicted" if seen.count else "not contradicted"
     return "not contradicted" if seen.count else "unsupported"
 

@@ -122,13 +122,17 @@ def _require_parameters(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tool:
-    """A tool and its declared annotations, as in the Model Context Protocol; None means that nothing is declared."""
+    """A tool and its declared annotations, as in the Model Context Protocol; None means that nothing is declared.
+
+    ``sequential``: whether its calls run alone, as pydantic-ai takes it; if not, beside those of other such tools.
+    """
 
     name: str
     read_only: bool | None = None
     idempotent: bool | None = None
     destructive: bool | None = None
     open_world: bool | None = None
+    sequential: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

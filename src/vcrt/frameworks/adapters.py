@@ -207,10 +207,11 @@ def _pydantic_toolset(toolset: Any) -> Sequence[Given]:
             remedy="give the tools behind it: FunctionToolset([...])",
         ) from error
     known = getattr(toolset, "tools", {})
+    declared = any(tool.tool_def.sequential for tool in listed.values())
     return [
         one(
             name,
-            Tool(name=name),
+            Tool(name=name, sequential=tool.tool_def.sequential if declared else None),
             tuple(filter(None, (getattr(known.get(name), "function", None),))),
         )
         for name, tool in listed.items()

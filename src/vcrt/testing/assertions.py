@@ -44,7 +44,7 @@ from vcrt.progress import SILENT
 from vcrt.replay.shards import EnvironmentFactory
 from vcrt.testing import sessions
 from vcrt.testing.recorded import is_recorded, pass_over, record
-from vcrt.words.annotation_words import declared_line
+from vcrt.words.annotation_words import declared_line, limit_lines
 from vcrt.words.certificate_words import EXCLUSIONS
 from vcrt.words.order_words import side_by_side
 
@@ -59,6 +59,7 @@ _NO_EVIDENCE = ("nondeterministic", "version_disagreement", "unequal_futures", "
 _TESTED_BY = {
     "readOnlyHint": "make a call that is accepted; a hint that is false is borne out by a call that changes something",
     "idempotentHint": "make a call that changes something twice; a hint that is false is borne out by a second change",
+    "sequential": "call two such tools; a hint that is true is borne out by two calls whose order matters",
 }
 #: What each kind of exclusion means.
 _MEANINGS: Mapping[str, str] = {str(kind): text for kind, text in EXCLUSIONS.items()}
@@ -105,7 +106,7 @@ def assert_declared(
     *,
     initial: Json = None,
 ) -> None:
-    """Assert that no declared hint on a tool (``read_only``, ``idempotent``) is contradicted by replay of calls.
+    """Assert that replay of calls contradicts no hint on a tool (``read_only``, ``idempotent``, ``sequential``).
 
     A hint that these calls do not test is a :class:`VcrtWarning`.
 
@@ -314,15 +315,20 @@ def _require_declared(factory: EnvironmentFactory, logs: Sequence[Path]) -> list
     hints = {
         (tool.name, hint)
         for tool in tools
-        for hint, value in (("readOnlyHint", tool.read_only), ("idempotentHint", tool.idempotent))
+        for hint, value in (
+            ("readOnlyHint", tool.read_only),
+            ("idempotentHint", tool.idempotent),
+            ("sequential", tool.sequential),
+        )
         if value is not None
     }
     if not hints:
         raise MalformedInputError(
             "no declaration that replay could contradict",
             found=", ".join(tool.name for tool in tools)[:200] or "no tool",
-            expected="hints on tools: readOnlyHint and idempotentHint of an MCP server, or Tool(read_only=..., "
-            "idempotent=...) in `tools()` of a vcrt.CallEnvironment",
+            expected="hints on tools: readOnlyHint and idempotentHint of an MCP server, sequential=True of a tool of "
+            "pydantic-ai, or Tool(read_only=..., idempotent=..., sequential=...) in `tools()` of a "
+            "vcrt.CallEnvironment",
         )
     found = annotate(logs, environment=factory)
     _require_sound(found)
@@ -334,7 +340,7 @@ def _require_declared(factory: EnvironmentFactory, logs: Sequence[Path]) -> list
     return [
         f"{tool}: {hint} is declared, and these calls do not test it: {_TESTED_BY[hint]}"
         for tool, hint in sorted(hints - tested)
-    ]
+    ] + limit_lines(found)
 
 
 def _tools(environment: Environment) -> tuple[Tool, ...]:

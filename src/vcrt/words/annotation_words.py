@@ -6,11 +6,12 @@ In JSON, each tool has the form of the Model Context Protocol: its name, ``annot
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from vcrt.calls.annotations import (
     Annotations,
     DeclaredHint,
+    HintName,
     PairEvidence,
     ToolEvidence,
     Witness,
@@ -94,14 +95,24 @@ def declared_lines(annotations: Annotations) -> list[str]:
     return [*lines, f"{counted(len(standings), 'declared hint')}: {counts}"]
 
 
+#: What contradicts a hint that promises something, and what it is counted in.
+_SEEN: Mapping[HintName, tuple[str, str]] = {
+    "readOnlyHint": ("changed the state", "call"),
+    "idempotentHint": ("changed it again when repeated", "call"),
+    "sequential": ("gave another state or output in another order", "pair"),
+}
+
+
 def declared_line(hint: DeclaredHint) -> str:
     """Say in one line what replay shows of a declared hint."""
     said = f"{hint.tool}: {hint.hint} {str(hint.declared).lower()}"
-    what = "changed the state" if hint.hint == "readOnlyHint" else "changed it again when repeated"
+    what, kind = _SEEN[hint.hint]
     if hint.witness is None:
-        return f"{said} is not contradicted, but it never {what}, in {counted(hint.seen.total, 'call')}"
+        return (
+            f"{said} is not contradicted, but it never {what}, in {counted(hint.seen.total, kind)}"
+        )
     return (
-        f"{said} is contradicted: {what} in {_of(hint.seen)} calls, such as {hint.witness.calls[0]} "
+        f"{said} is contradicted: {what} in {_of(hint.seen)} {kind}s, such as {' and '.join(hint.witness.calls)} "
         f"{_place(hint.witness)}"
     )
 
@@ -116,12 +127,7 @@ def summary_lines(annotations: Annotations) -> list[str]:
     ]
     for kind, number in annotations.left_out.items():
         lines.append(f"{counted(number, 'episode')} left out: {kind}")
-    if annotations.cut:
-        lines.append(
-            f"{_named(annotations.cut)}: replayed in part, for lack of time (--within) or for too many contexts. "
-            "Pairs of calls that were not compared are not counted; in bounds, such a source counts as one that shows "
-            "the opposite"
-        )
+    lines += limit_lines(annotations)
     if annotations.num_disputed:
         lines.append(
             f"{counted(annotations.num_disputed, 'call')} gave another answer in a state of the same hash in another "
@@ -133,8 +139,6 @@ def summary_lines(annotations: Annotations) -> list[str]:
         for tool in annotations.tools
         if not tool.changed.total
     ]
-    if annotations.ignored != ():
-        lines.append(_left_out(annotations.ignored))
     if not any(pair.commuted.total for pair in annotations.pairs):
         lines.append("no two calls were accepted after one another: nothing is known of pairs")
     refused = [pair for pair in annotations.pairs if pair.num_refused and not pair.commuted.total]
@@ -161,14 +165,23 @@ def summary_lines(annotations: Annotations) -> list[str]:
     return lines
 
 
-def _left_out(ignored: Sequence[str] | None) -> str:
-    """Say why the hint that a call changes nothing is not given."""
-    if ignored is None:
+def limit_lines(annotations: Annotations) -> list[str]:
+    """Say what was not replayed for lack of time, and which changes the states' bytes cannot show."""
+    lines = []
+    if annotations.cut:
+        lines.append(
+            f"{_named(annotations.cut)}: replayed in part, for lack of time (--within) or for too many contexts. "
+            "Pairs of calls that were not compared are not counted; in bounds, such a source counts as one that shows "
+            "the opposite"
+        )
+    if annotations.ignored is None:
         why = "what the states' bytes leave out is not known; name the environment: --environment"
-    else:
-        names = ", ".join(map(printable, ignored))
+    elif annotations.ignored:
+        names = ", ".join(map(printable, annotations.ignored))
         why = f"the states' bytes leave out what the environment ignores ({names})"
-    return f"no tool is called read-only or idempotent: {why}"
+    else:
+        return lines
+    return [*lines, f"no tool is called read-only or idempotent, and a change may be unseen: {why}"]
 
 
 def annotation_document(annotations: Annotations) -> dict[str, Json]:

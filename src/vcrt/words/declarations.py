@@ -311,7 +311,7 @@ def _mcp(annotations: Annotations) -> list[str]:
 
 def _contradictions(annotations: Annotations) -> list[str]:
     return [
-        f"{one.tool}: the server declares {one.hint} true, which is contradicted: {_place(one.witness)}"
+        f"{one.tool}: {one.hint} {str(one.declared).lower()} is declared, and contradicted: {_place(one.witness)}"
         for one in annotations.declared
         if one.standing == "contradicted" and one.witness is not None
     ]
