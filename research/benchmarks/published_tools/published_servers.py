@@ -40,10 +40,10 @@ Called: TypeAlias = tuple[str, Mapping[str, Any]]
 class Row:
     """A published server.
 
-    ``with_them`` are further packages in versions that the server needs. ``program`` is the name of the installed
-    program; ``views`` are reading calls whose output is part of the state, for what no file shows, and ``counted`` are
-    tools of which the server keeps, in its memory, each call. ``refusals`` begin texts that say that a call was
-    refused. ``note`` is what a reader must know.
+    ``with_them`` are further packages in versions that the server needs, or options of the installer. ``program`` is
+    the name of the installed program; ``views`` are reading calls whose output is part of the state, for what no file
+    shows, and ``counted`` are tools of which the server keeps, in its memory, each call. ``refusals`` begin texts that
+    say that a call was refused. ``note`` is what a reader must know.
     """
 
     key: str

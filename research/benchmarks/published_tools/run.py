@@ -206,7 +206,7 @@ def summary(found: dict[str, Any]) -> str:
 def install_line(row: Row) -> str:
     """Return the command that installs the server."""
     if row.registry == "npm":
-        return f"npm install {row.package}@{row.version}"
+        return " ".join(["npm install", *row.with_them, f"{row.package}@{row.version}"])
     others = [f"'{other}'" for other in row.with_them]
     return " ".join(["pip install", f"{row.package}=={row.version}", *others])
 
@@ -219,7 +219,7 @@ def install(row: Row) -> None:
     if row.registry == "npm":
         (row.folder / "package.json").write_text('{"private": true}\n')
         wanted = f"{row.package}@{row.version}"
-        steps = [["npm", "install", "--no-audit", "--no-fund", wanted]]
+        steps = [["npm", "install", "--no-audit", "--no-fund", *row.with_them, wanted]]
     else:
         wanted_all = [f"{row.package}=={row.version}", *row.with_them]
         steps = [["python3.12", "-m", "venv", "."], ["bin/pip", "install", "-q", *wanted_all]]
