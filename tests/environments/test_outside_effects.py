@@ -1,5 +1,6 @@
 """What a call of tools does outside of its state is refused before it is done."""
 
+import gc
 import os
 import socket
 import sqlite3
@@ -234,3 +235,18 @@ def test_globals_behind_the_methods_of_a_class_are_named(tmp_path, capsys, calls
     code, _, error = run(capsys, "schedule", *given)
     assert code == VcrtError.exit_code
     assert f"global tanks.{place} changed during call {calls[0]}()" in error
+
+
+def test_a_folder_that_goes_with_its_state_while_a_call_runs_is_no_effect_of_the_call():
+    def look(word: str) -> str:
+        gc.collect()
+        return word
+
+    environment = vcrt.tools_environment([look], state=vcrt.folder(), name="tidy")()
+    gone, state = (environment.reset(None) for _ in range(2))
+    folder = gone.folder
+    gone.itself = gone  # only the garbage collector finds it
+    del gone
+    with watched_effects(environment.own_places(state)):
+        assert environment.call(state, "look", {"word": "tea"}) == "tea"
+    assert not folder.exists()

@@ -12,7 +12,7 @@ import sqlite3
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,7 +26,7 @@ from vcrt.environments.folder_states import (
     read_tree,
     write_files,
 )
-from vcrt.environments.outside_effects import PROCESSES
+from vcrt.environments.outside_effects import PROCESSES, unheard
 from vcrt.environments.states.object_copies import copied
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, canonical_json, file_digest, json_digest, sha256_hex
@@ -49,7 +49,7 @@ class ToolState(ABC):
 
     def opened(self, state: Any) -> AbstractContextManager[Any]:
         """Give what tools receive in a call. Default: the state itself."""
-        return _as_it_is(state)
+        return nullcontext(state)
 
     def canonical(self, state: Any) -> bytes:
         """Return the state's canonical bytes. Python objects have none of their own."""
@@ -74,11 +74,6 @@ class ToolState(ABC):
     def version(self) -> str:
         """Return what the start depends on, beside the code of the tools: a digest, or nothing."""
         return ""
-
-
-@contextmanager
-def _as_it_is(state: Any) -> Iterator[Any]:
-    yield state
 
 
 class Objects(ToolState):
@@ -146,7 +141,8 @@ class _Files:
 
 def _close(place: Workplace, process: int) -> None:
     if process == os.getpid():
-        place.close()
+        with unheard():  # it may be collected while a later call runs
+            place.close()
 
 
 class Folder(ToolState):
