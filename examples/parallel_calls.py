@@ -359,7 +359,7 @@ def run(rounds, sent, desk):
         tool, arguments = calls[number]
         try:
             outputs[number] = await getattr(desk, tool)(**arguments)
-        except vcrt.CallRefused as refusal:
+        except (vcrt.CallRefused, ValueError) as refusal:  # ValueError: a file that is half written
             outputs[number] = {"error": str(refusal)}
 
     async def every():

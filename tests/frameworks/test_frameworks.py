@@ -346,6 +346,15 @@ def langgraph_tools():
         return "kept" if runtime.store else "not kept"
 
     @tool
+    async def gladly(item: str, runtime: prebuilt.ToolRuntime) -> str:
+        """Use the store, and go on without it whatever happens."""
+        try:
+            runtime.store.put(("a",), item, {"v": 1})
+        except Exception:
+            return "not kept"
+        return "kept"
+
+    @tool
     def assign(item: str, config: RunnableConfig) -> str:
         """Use the run's config."""
         return config["configurable"]["thread_id"]
@@ -361,7 +370,7 @@ def langgraph_tools():
         return len(runtime.state["messages"])
 
     return vcrt.tools_environment(
-        [claim, book, remember, perhaps, assign, thread, count],
+        [claim, book, remember, perhaps, gladly, assign, thread, count],
         state=lambda: {"claims": {}, "seats": []},
         name="desk",
     )
@@ -416,6 +425,7 @@ def test_an_artifact_of_a_log_is_compared_where_it_has_one(tmp_path, artifact, a
     [
         ("remember", "the run's store"),
         ("perhaps", "the run's store"),
+        ("gladly", "the run's store"),
         ("assign", "the run's config"),
         ("thread", "the run's config"),
         ("count", "asks the graph's state for what the state here lacks"),

@@ -11,8 +11,8 @@ Written down before it was run:
   files, each once: an agent that solves all tasks, one after another, with one cache. All start from what their task
   says; the key begins with the start's state. (2) Rollouts of orders: for four sampled episodes of each
   schema of four calls, eight orders drawn uniformly, a group as GRPO draws it from a policy that knows nothing yet. One
-  cache for all. A policy that is trained repeats its orders, so its identical histories are served more often. Rollouts
-  of trained policies are not measured here.
+  cache for all. A policy that is trained repeats its orders, so its identical histories are served more often. Those
+  of trained policies: `trained.py`.
 - *Keys.* `history`; `class`: the least of the orders that certified swaps lead to, each swap replayed in both orders in
   the state in which it stands; `class, without reads`: the same, calls that left the state as it is left out; `state`.
 - *Counts.* Answers served, of all calls; those of calls that leave the state as it is (these may be served for good);
@@ -101,6 +101,12 @@ def rollouts(environment: Any, caller: Caller) -> Iterator[list[Made]]:
                 yield in_order(caller, episode, draw.permutation(episode.num_operations))
 
 
+def commit() -> str:
+    """Return the commit that is checked out here."""
+    command = ["git", "rev-parse", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def main() -> None:
     """Measure, and write the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -118,10 +124,7 @@ def main() -> None:
         report["gold"][name] = {"verifier": verifier, **row, "seconds": seconds}
         print(f"{name}, rollouts of orders:", flush=True)
         report["rollouts"][name] = measured(caller, [*rollouts(environment, caller)])
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True
-    )
-    report |= {"commit": commit.stdout.strip(), "python": platform.python_version()}
+    report |= {"commit": commit(), "python": platform.python_version()}
     if options.output:
         options.output.write_text(json.dumps(report, indent=1) + "\n")
 

@@ -319,6 +319,10 @@ def _injected(tool: Any) -> dict[str, Callable[[Any], Any]]:
     return found
 
 
+#: What the call that runs asked for and no replay has, whatever the tool did with the error.
+_LACKED: list[MalformedInputError] = []
+
+
 class _NotGiven(dict[str, Any]):
     """What a run of the graph gives a tool, and a replay does not have: whoever reads it is told so."""
 
@@ -328,22 +332,27 @@ class _NotGiven(dict[str, Any]):
 
     def _refuse(self, *_: object, **__: object) -> Any:
         tool, what = self._told
-        raise MalformedInputError(
+        error = MalformedInputError(
             f"a tool of LangChain that uses {what}, which no replay has",
             where=f"tool {tool!r}",
             expected="a tool that works with its arguments and its state alone",
             remedy="let it take this from its state, or make the tools of the state: tools_of=lambda state: [...]",
         )
+        _LACKED.append(error)
+        raise error
 
     __getitem__ = __contains__ = __bool__ = get = _refuse
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # libraries ask what kind of object this is
+            raise AttributeError(name)
         return self._refuse()
 
 
 @contextmanager
 def _lacking(tool: str, state: object, given: Collection[str]) -> Iterator[None]:
     """Name what a graph's state and config have, and a replay lacks, if a tool that is ``given`` these asks for it."""
+    _LACKED.clear()
     try:
         yield
     except (KeyError, TypeError) as error:
@@ -359,6 +368,9 @@ def _lacking(tool: str, state: object, given: Collection[str]) -> Iterator[None]
                 remedy="let the function that is given as state=... put it there",
             ) from error
         raise
+    finally:
+        if _LACKED:
+            raise _LACKED[0]
 
 
 def _runtime(tool: str, state: Any) -> Any:
