@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-PACKAGES = ("openhands-sdk==1.58.2", "openhands-tools==1.58.2")
+from toolsets import Framework
+
+FRAMEWORK = Framework(
+    name="OpenHands",
+    packages=("openhands-sdk==1.58.2", "openhands-tools==1.58.2"),
+    file="openhands_tools.py",
+)
 _A, _B = "{state}/a.txt", "{state}/b.txt"
 
 

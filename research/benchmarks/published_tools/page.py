@@ -60,8 +60,11 @@ def page(results: Mapping[str, Any]) -> str:
     of_frameworks = results.get("toolsets", ())
     parts_of = (*results["servers"], *of_frameworks, *filter(None, [results.get("openhands")]))
     commits = sorted({f"`{each['commit']}`" for each in parts_of})
+    at = f"at commit {' and '.join(commits)}"
+    if len(commits) > 1:
+        at += " (the results say which part at which)"
     head = _HEAD.format(
-        versions=f"Run on {results['made']} with {versions}, at commit {' and '.join(commits)}.",
+        versions=f"Run on {results['made']} with {versions}, {at}.",
         command=results["command"],
     )
     parts = [head, _COLUMNS, *(f"{row}\n" for row in table(results))]

@@ -3,6 +3,7 @@
     python research/benchmarks/published_tools/run.py            # what is not done yet; then the results and the page
     python research/benchmarks/published_tools/run.py --only git # one server
     python research/benchmarks/published_tools/run.py --only ANALYST # one toolset of a framework
+    python research/benchmarks/published_tools/run.py --only openhands # the tools of OpenHands' SDK
     python research/benchmarks/published_tools/run.py --page     # the page alone, from the results
 
 It needs Python 3.12 as `python3.12`, npm, git, and an environment with `vcrt[mcp]` and `examples/mcp_servers`. Servers
@@ -28,7 +29,7 @@ from typing import Any
 
 import openhands_calls
 import servers
-from framework_runs import found_of_toolset
+from framework_runs import found_of_toolset, installed
 from page import PAGE, page
 from plain_client import PlainClient
 from published_servers import BUILD, Called, Row, masked_text
@@ -47,7 +48,9 @@ _SHOWN = 600
 def main() -> None:
     """Run what is not done yet, and write the results and the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="*", help="keys of servers and toolsets; all by default")
+    parser.add_argument(
+        "--only", nargs="*", help="keys of servers and toolsets, or openhands; all by default"
+    )
     parser.add_argument("--page", action="store_true", help="write the page alone")
     given = parser.parse_args()
     if not given.page:
@@ -62,7 +65,7 @@ def main() -> None:
                 print(
                     f"  {len(toolset_found(toolset)['against'])} pairs do not commute", flush=True
                 )
-        if given.only is None:
+        if given.only is None or "openhands" in given.only:
             openhands()
         write_results()
     PAGE.write_text(page(json.loads(RESULTS.read_text())))
@@ -111,17 +114,13 @@ def toolset_found(row: Toolset) -> dict[str, Any]:
     return found
 
 
-def openhands() -> dict[str, Any] | None:
-    """Return the pairs of OpenHands' calls that nothing orders and that do not commute; None if it is not installed.
-
-    It takes an environment under ``build/published/py/openhands`` with :data:`PACKAGES` and this `vcrt`.
-    """
-    kept, program = BUILD / "found" / "openhands.json", BUILD / "py" / "openhands" / "bin" / "vcrt"
+def openhands() -> dict[str, Any]:
+    """Return the pairs of OpenHands' calls that nothing orders and that do not commute."""
+    kept = BUILD / "found" / "openhands.json"
     if kept.exists():
         found: dict[str, Any] = json.loads(kept.read_text())
         return found
-    if not program.exists():
-        return None
+    program = installed(openhands_calls.FRAMEWORK) / "bin" / "vcrt"
     log = log_of("openhands", openhands_calls.TRACES)
     file = HERE / "openhands_tools.py"
     env = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LOG_LEVEL": "ERROR"}
@@ -134,7 +133,7 @@ def openhands() -> dict[str, Any] | None:
         .replace("/tmp/state", "{state}")
     )
     found = {
-        "versions": ", ".join(openhands_calls.PACKAGES),
+        "versions": ", ".join(openhands_calls.FRAMEWORK.packages),
         "commit": commit(),
         **told_of_locks(said, locked),
     }
@@ -362,9 +361,8 @@ def _pair(pair: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_results() -> None:
-    """Write what was found of every server, with the versions of all that took part."""
-    kept = [BUILD / "found" / f"{row.key}.json" for row in ROWS]
-    found = [json.loads(file.read_text()) for file in kept if file.exists()]
+    """Write what was found, with the versions of all that took part; what was not run here stays as it was."""
+    before = json.loads(RESULTS.read_text())
     node = shutil.which("node")
     document = {
         "made": datetime.now(UTC).date().isoformat(),
@@ -375,18 +373,28 @@ def write_results() -> None:
             "Python of servers": _said(["python3.12", "--version"]),
             "Node": _said([node, "--version"]) if node else "none",
         },
-        "servers": [{name: of for name, of in each.items() if name != "row"} for each in found],
+        "servers": _found_or_before(ROWS, before["servers"]),
     }
     document["not_run"] = [list(each) for each in NOT_RUN]
-    kept = [BUILD / "found" / f"{toolset.key}.json" for toolset in TOOLSETS]
-    of_frameworks = [json.loads(file.read_text()) for file in kept if file.exists()]
-    document["toolsets"] = [
-        {name: of for name, of in each.items() if name != "row"} for each in of_frameworks
-    ]
+    document["toolsets"] = _found_or_before(TOOLSETS, before["toolsets"])
     of_openhands = BUILD / "found" / "openhands.json"
-    if of_openhands.exists():
-        document["openhands"] = json.loads(of_openhands.read_text())
+    document["openhands"] = (
+        json.loads(of_openhands.read_text()) if of_openhands.exists() else before["openhands"]
+    )
     RESULTS.write_text(json.dumps(document, indent=1, sort_keys=False) + "\n")
+
+
+def _found_or_before(
+    rows: Sequence[Row | Toolset], before: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return what was found of each row here, or else what the results already say of it."""
+    held = {each["key"]: each for each in before}
+    for row in rows:
+        kept = BUILD / "found" / f"{row.key}.json"
+        if kept.exists():
+            found = json.loads(kept.read_text())
+            held[row.key] = {name: of for name, of in found.items() if name != "row"}
+    return [held[row.key] for row in rows if row.key in held]
 
 
 def commit() -> str:
