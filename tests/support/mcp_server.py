@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -22,6 +23,12 @@ def write(path, text):
     (FOLDER / path).write_text(text)
     READ_AT_START[path] = text
     return f"wrote {FOLDER / path}"
+
+
+def write_later(path, text):
+    """It answers first."""
+    threading.Timer(0.5, write, (path, text)).start()
+    return "ok"
 
 
 def read(path):
@@ -135,7 +142,7 @@ TOOLS = {
     for tool in (
         *(write, read, read_cached, read_as_started, note, notes, die, hang, noise, torn),
         *(torn_line, nonsense, bad_arguments, internal, breaks, own_error, start_child, fetch),
-        *(write_at, variables),
+        *(write_at, variables, write_later),
     )
 }
 

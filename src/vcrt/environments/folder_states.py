@@ -152,11 +152,17 @@ def printable_path(path: str) -> str:
     return path
 
 
-def write_files(folder: Path, files: Mapping[str, Json]) -> None:
+def write_files(folder: Path, files: Json) -> None:
     """Write files from a mapping of paths to texts; None makes a folder.
 
-    Raises :class:`MalformedInputError` for a path that leads out of the folder, and for content that is no text.
+    Raises :class:`MalformedInputError` for anything else, and for a path that leads out of the folder.
     """
+    if not isinstance(files, Mapping):
+        raise MalformedInputError(
+            "an initial state that is no folder of texts",
+            found=repr(files)[:80],
+            expected="an object with texts by path",
+        )
     for path, text in files.items():
         place = folder / path
         inside = os.path.normpath(place)

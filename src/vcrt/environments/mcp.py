@@ -9,6 +9,7 @@ cannot be restored. :mod:`vcrt.environments.tool_calls` defines calls.
 from __future__ import annotations
 
 import os
+import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -54,6 +55,8 @@ _BEGINNINGS = 16
 _FILE_BYTES, _OPEN_FILES = 1 << 30, 4096
 #: The protections that some bounds put in force; cached.
 _protections = cache(protections_by)
+#: Commands of servers and tools that were seen to write nothing after an answer.
+_SETTLED = set[tuple[tuple[str, ...], str]]()
 #: A call in a state: name and arguments.
 _Call: TypeAlias = tuple[str, Mapping[str, Json]]
 
@@ -129,6 +132,9 @@ class McpEnvironment(CallEnvironment[ServerState]):
     #: Seconds that a server may take to start, and to answer a call.
     start_timeout_s: ClassVar[float] = 30.0
     timeout_s: ClassVar[float] = 20.0
+    #: When the first call of a tool seems to have changed nothing, it is looked again after so many seconds: a server
+    #: may answer first and write later.
+    settle_s: ClassVar[float] = 1.2
     #: Paths that the server may read and run, where the system can confine it. It writes into its own folders alone.
     readable: ClassVar[tuple[str, ...]] = ("/",)
 
@@ -151,15 +157,8 @@ class McpEnvironment(CallEnvironment[ServerState]):
                 copytree(template, folder, symlinks=True, dirs_exist_ok=True)
             else:
                 (folder / (self.file or template.name)).write_bytes(template.read_bytes())
-        elif isinstance(initial, Mapping):
-            write_files(folder, initial)
         elif initial is not None:
-            raise MalformedInputError(
-                "an initial state that is no folder",
-                where=f"environment {self.name!r}",
-                found=repr(initial)[:80],
-                expected="texts by path, or the name of a template",
-            )
+            write_files(folder, initial)
 
     def keep(self, folder: Path) -> object:
         """Return the content of the folder as a value that no later call changes."""
@@ -217,10 +216,22 @@ class McpEnvironment(CallEnvironment[ServerState]):
                 expected=error.expected,
                 remedy=error.remedy,
             )
+        before = None if (self.command, name) in _SETTLED else self._kept(state).form
         state.calls.append((name, arguments))
         state.kept = None
         self._host.memory = self._memory(state.initial, state.calls) or self._host.memory
-        return self._made(server, name, arguments)
+        answer = self._made(server, name, arguments)
+        if before is not None and self._kept(state).form == before:
+            time.sleep(self.settle_s)
+            if self._taken(None, ()).form != before:
+                raise VerifierFailure(
+                    "an MCP server that writes after it has answered",
+                    where=f"environment {self.name!r}, tool {name!r}",
+                    expected="a call whose changes are all in the state when it is answered",
+                    remedy="a class whose `keep` waits until all is written (docs/tool-calls.md)",
+                )
+            _SETTLED.add((self.command, name))
+        return answer
 
     def resource(self, state: ServerState, uri: str) -> Json:
         """Return a resource of the server as it is now, for a ``canonical`` that adds it to the folder."""
@@ -518,13 +529,9 @@ class _Host:
 
 def _tool(name: str, declared: Mapping[str, Json]) -> Tool:
     hints: Any = declared.get("annotations") or {}
-    return Tool(
-        name=name,
-        read_only=hints.get("readOnlyHint"),
-        idempotent=hints.get("idempotentHint"),
-        destructive=hints.get("destructiveHint"),
-        open_world=hints.get("openWorldHint"),
-    )
+    own = ("read_only", "idempotent", "destructive", "open_world")
+    said = ("readOnlyHint", "idempotentHint", "destructiveHint", "openWorldHint")
+    return Tool(name=name, **dict(zip(own, map(hints.get, said), strict=True)))
 
 
 def _digest(template: Path) -> str:

@@ -164,12 +164,6 @@ class Folder(ToolState):
         if self._template is not None:
             put_back(state.folder, read_tree(self._template))
         if initial is not None:
-            if not isinstance(initial, Mapping):
-                raise MalformedInputError(
-                    "an initial state that is no folder of texts",
-                    found=repr(initial)[:80],
-                    expected="an object with texts by path",
-                )
             write_files(state.folder, initial)
         return state
 
@@ -225,14 +219,17 @@ class SqliteFile(ToolState):
         path = _database(state)
         if self._template is not None:
             # By SQLite: what lies in a log beside the file belongs to it.
-            with closing(_read_only(self._template)) as source, closing(_connected(path)) as copy:
+            with (
+                closing(_read_only(self._template)) as source,
+                closing(sqlite3.connect(path)) as copy,
+            ):
                 source.backup(copy)
         if initial is not None and not isinstance(initial, str):
             raise MalformedInputError(
                 "an initial state that is no SQL", found=repr(initial)[:80], expected="a text"
             )
         for script in filter(None, (self._script, initial)):
-            with closing(_connected(path)) as connection:
+            with closing(sqlite3.connect(path)) as connection:
                 try:
                     connection.executescript(script)
                     connection.commit()
@@ -257,7 +254,7 @@ class SqliteFile(ToolState):
                 expected="a state that is the database alone",
                 remedy="take both as one folder: state=vcrt.folder(FOLDER), with the database in it",
             )
-        with closing(_connected(_database(state))) as connection:
+        with closing(sqlite3.connect(_database(state))) as connection:
             connection.text_factory = _text
             found: list[Json] = [
                 [_cell(value) for value in row]
@@ -274,7 +271,7 @@ class SqliteFile(ToolState):
 
     def shown(self, state: _Files) -> Json:
         """Return the rows of each table, by the names of their columns."""
-        with closing(_connected(_database(state))) as connection:
+        with closing(sqlite3.connect(_database(state))) as connection:
             connection.text_factory = _text
             found = {table: self._rows(connection, table) for table in _tables(connection)}
         return {
@@ -301,7 +298,7 @@ class SqliteFile(ToolState):
 
     def snapshot(self, state: _Files) -> bytes:
         """Return the database as one value."""
-        with closing(_connected(_database(state))) as connection:
+        with closing(sqlite3.connect(_database(state))) as connection:
             return connection.serialize()
 
     def restore(self, snapshot: bytes) -> _Files:
@@ -331,10 +328,6 @@ def _of_sqlite(name: str) -> set[str]:
 def _tables(connection: sqlite3.Connection) -> list[str]:
     asked = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
     return [str(table) for (table,) in connection.execute(asked).fetchall()]
-
-
-def _connected(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(path)
 
 
 def _read_only(path: Path) -> sqlite3.Connection:
@@ -494,22 +487,14 @@ def _global(name: str) -> tuple[Any, str]:
 
 def _made(factory: Callable[..., Any], initial: Json) -> Any:
     """Call a factory with the initial state, if it has a parameter for it."""
-    try:
-        parameters = inspect.signature(factory).parameters.values()
-        takes = any(
-            each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD, each.VAR_POSITIONAL)
-            for each in parameters
-        )
-        needs = any(
-            each.default is each.empty
-            and each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
-            for each in parameters
-        )
-    except (TypeError, ValueError):
-        takes = needs = False
+    given = list[inspect.Parameter]()
+    with suppress(TypeError, ValueError):
+        given += inspect.signature(factory).parameters.values()
+    given = [p for p in given if p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD)]
+    needs = any(p.default is p.empty and p.kind is not p.VAR_POSITIONAL for p in given)
     if initial is None:
         return factory(None) if needs else factory()
-    if not takes:
+    if not given:
         raise MalformedInputError(
             "a log with an initial state, which the tools' state does not take",
             found=repr(initial)[:120],

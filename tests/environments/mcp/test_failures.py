@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("mcp", reason="the official client is not installed: make test-integrations")
 
-from mcp_support import SERVER, Small
+from mcp_support import SERVER, Restarted, Small
 from vcrt.environments.contract import Accepted, Operation, Rejected
 from vcrt.errors import UnavailableError, VerifierFailure
 
@@ -107,6 +107,17 @@ def test_an_error_of_the_protocol_names_what_a_refusal_is(tool, words):
     message = str(raised.value)
     assert words in message
     assert 'return its refusal, {"content": [...], "isError": true}' in message
+    environment.close()
+
+
+@pytest.mark.parametrize("kind", [Small, Restarted])
+def test_a_server_that_writes_after_its_answer_is_not_taken_for_one_that_only_reads(kind):
+    environment = kind()
+    state = environment.reset({"a": "one"})
+    environment.call(state, "read", {"path": "a"})
+    with pytest.raises(VerifierFailure, match="writes after it has answered") as raised:
+        environment.call(state, "write_later", {"path": "a", "text": "two"})
+    assert "'write_later'" in str(raised.value)
     environment.close()
 
 
