@@ -72,8 +72,13 @@ def _function(name: str, folder: str) -> Callable[..., Any]:
     return call
 
 
+#: The editor keeps a history in a temporary folder, and a terminal is a process of its own with a socket. Both are made
+#: anew for each call, so that no other call sees them.
 TOOLS = vcrt.tools_environment(
-    tools_of=tools_of, state=vcrt.folder(Path(__file__).with_name("start")), name="openhands"
+    tools_of=tools_of,
+    state=vcrt.folder(Path(__file__).with_name("start")),
+    name="openhands",
+    ignored=("outside.files", "outside.processes"),
 )
 
 
