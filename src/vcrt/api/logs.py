@@ -49,7 +49,7 @@ from vcrt.environments.isolation import ask, ask_ahead, ask_all, prepare_again
 from vcrt.environments.registry import sendable_factory
 from vcrt.environments.shared_prefixes import state_after
 from vcrt.environments.states.object_states import first_difference, form_of, without_keys
-from vcrt.environments.states.outside_states import names_of_parts
+from vcrt.environments.states.outside_states import named_part
 from vcrt.environments.tool_calls import CallEnvironment, is_redacted, unseen_by
 from vcrt.errors import MalformedInputError, VcrtError, VerifierFailure
 from vcrt.limits import MAX_COMPLETE, MAX_OPERATIONS
@@ -532,13 +532,8 @@ def _checked(
             detail += _cause(environment, replays, kind)
         if once and kind == "outside_schema" and isinstance(environment, CallEnvironment):
             # The process that read the log ran it; what it left there was met again.
-            state = environment.initial_state(replays.episode)
-            parts = names_of_parts(environment, state)[:1]
-            said = [
-                "; it was accepted when the log was read",
-                *(f"{each} names a part of the state" for each in parts),
-            ]
-            detail += "; ".join(said)
+            named = named_part(environment, environment.initial_state(replays.episode))
+            detail += "; it was accepted when the log was read" + (named and f"; {named}")
         problem = f"{kind}: {detail}"
     return ScheduledCalls(
         trace=one.trace,

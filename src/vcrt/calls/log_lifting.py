@@ -54,7 +54,7 @@ _MAX_TRIES = 200
 class Departure:
     """The first call of a trace whose output differs from the log's; ``place`` counts from 0.
 
-    ``where`` has the log's line, ``advice`` says how to mend it. ``drawn``: a clock or chance seems to be the cause.
+    ``where`` has the log's line, ``remedy`` says how to mend it.
     """
 
     place: int
@@ -62,18 +62,7 @@ class Departure:
     logged: str
     replayed: str
     where: str
-    advice: str
-    drawn: bool = False
-
-    @property
-    def remedy(self) -> str:
-        """How to mend it."""
-        if self.drawn:
-            return (
-                "the output holds a time or a random identifier: fix the clock and the chance in reset, "
-                "or carry the log's values in `initial`; of an id that Python drew, name the place in `ids`"
-            )
-        return self.advice
+    remedy: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -575,9 +564,11 @@ def _departure(
     logged = call.logged or "null"
     said = json.loads(logged)
     again, *_ = _outputs(environment, trace)
-    advice = environment.begin_advice
-    if any(trace.sent_together(place, k) for k in range(len(trace.calls)) if k != place):
-        advice += (
+    remedy = environment.begin_advice
+    if again[: place + 1] != outputs or looks_drawn(logged, output):
+        remedy = environment.drawn_advice
+    elif any(trace.sent_together(place, k) for k in range(len(trace.calls)) if k != place):
+        remedy += (
             ". Or the calls that were sent together overlapped in the log's run, so that one read what another then "
             "wrote: no order of whole calls gives that; delete these outputs from the log to see what each order gives"
         )
@@ -587,6 +578,5 @@ def _departure(
         logged=said if isinstance(said, str) else logged,
         replayed=output,
         where=trace.place_of(place),
-        advice=advice,
-        drawn=again[: place + 1] != outputs or looks_drawn(logged, output),
+        remedy=remedy,
     )

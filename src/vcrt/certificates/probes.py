@@ -24,8 +24,8 @@ from vcrt.environments.contract import (
     StepEnvironment,
 )
 from vcrt.environments.shared_prefixes import as_values
-from vcrt.environments.states.outside_states import names_of_parts
-from vcrt.environments.tool_calls import CallEnvironment
+from vcrt.environments.states.outside_states import named_part
+from vcrt.environments.tool_calls import unseen_by
 from vcrt.errors import EnvironmentFailure, VerifierFailure
 from vcrt.orders import Order
 
@@ -165,18 +165,15 @@ class Prober:
 
     def _changed(self, sequence: Order, answer: Rejected) -> VerifierFailure:
         """Return the error of a sequence that was accepted in the replays and is refused now."""
-        shared = list[str]()
-        if isinstance(self.environment, CallEnvironment):
-            shared = names_of_parts(self.environment, self.environment.initial_state(self.episode))
+        named = named_part(self.environment, self.environment.initial_state(self.episode))
         return VerifierFailure(
             "a sequence that was accepted before is refused when it is run again",
             where=f"environment {self.environment.name!r}, {self.episode.episode_id}, after "
             f"{list(sequence[:-1])}: step {sequence[-1]}",
-            found="; ".join(
-                [answer.reason, *(f"{name} names a part of the state" for name in shared[:1])]
-            ),
+            found="; ".join(filter(None, (answer.reason, named))),
             expected="one answer to each sequence, whatever was run before",
-            remedy="let `reset` make all of the state anew, with nothing in it that a module or class keeps; fix "
+            remedy=unseen_by(self.environment)
+            or "let `reset` make all of the state anew, with nothing in it that a module or class keeps; fix "
             "clocks and chance there",
         )
 

@@ -27,8 +27,8 @@ from vcrt.environments.shared_prefixes import (
     state_after,
 )
 from vcrt.environments.states.object_states import first_difference, form_of, without_keys
-from vcrt.environments.states.outside_states import names_of_parts
-from vcrt.environments.tool_calls import CallEnvironment, is_redacted, unseen_by
+from vcrt.environments.states.outside_states import named_part
+from vcrt.environments.tool_calls import is_redacted, unseen_by
 from vcrt.hashing import Json, canonical_json, sha256_hex
 
 #: Steps of an episode that a quick look runs from one state.
@@ -238,11 +238,11 @@ def _lost(
     if unseen_by(environment) is not None:
         return ""
     state = state_after(environment, episode, sequence)
-    shared = names_of_parts(environment, state) if isinstance(environment, CallEnvironment) else ()
+    named = named_part(environment, state)
     where = first_difference(form_of(state), form_of(environment.restore(kept)))
     if where is not None:
         return f": {without_keys(where) if is_redacted(episode) else where} is another"
-    return f": {shared[0]} names a part of the state, of which that made a second" if shared else ""
+    return f": {named}, of which that made a second" if named else ""
 
 
 def _states_stay_as_they_were(environment: Environment, sample: Sample) -> str | None:

@@ -127,6 +127,11 @@ class McpEnvironment(CallEnvironment[ServerState]):
         "`canonical` what a tool or a resource says of it, as by `self.look(state, TOOL, {})`; `restart = False` is "
         "for servers that hold nothing between two calls; leave out of `answer` what a clock or chance decides"
     )
+    drawn_advice = (
+        "the output holds a time or an identifier that the server drew: delete these calls from the log where nothing "
+        "rests on them; or write a class whose `answer`, and `content` if the state holds it too, leave it out "
+        "(docs/tool-calls.md)"
+    )
     #: Fewer than elsewhere, since each may start a server.
     max_probes = 16
     #: Seconds that a server may take to start, and to answer a call.

@@ -18,11 +18,14 @@ if TYPE_CHECKING:
     from vcrt.environments.mcp import McpEnvironment
 
 _SCRIPTS = (".py", ".js", ".mjs", ".cjs", ".ts")
-_BEGIN = "let --state be a copy of what the server had when the log began, and --root the path that the log has for it"
+_BEGIN = (
+    "let --state be a copy of what the server had when the log began, and --root the path that the log has for it; if "
+    "the server keeps a file open, as one of a database does, --restart"
+)
 _UNSEEN = (
-    "the server's answers depend on something outside of its folder or file: if it keeps it in its memory, --restart, "
-    "and --shown-by TOOL for a tool without arguments that shows it; what a clock or chance decides takes a class with "
-    "`answer` (docs/tool-calls.md)"
+    "the server's answers depend on something outside of its folder or file: if it keeps it in its memory, or a "
+    "database open, --restart, and --shown-by TOOL for a tool without arguments that shows it; what a clock or chance "
+    "decides takes a class with `answer` (docs/tool-calls.md)"
 )
 
 

@@ -193,6 +193,11 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
     begin_advice: ClassVar[str] = (
         "let reset begin where the trace did; `initial` in the log can say where"
     )
+    #: How to mend an output that holds a time or something drawn, and so differs from the log's.
+    drawn_advice: ClassVar[str] = (
+        "the output holds a time or a random identifier: fix the clock and the chance in reset, "
+        "or carry the log's values in `initial`; of an id that Python drew, name the place in `ids`"
+    )
     #: For each tool that draws ids, their places in its outputs (see :func:`vcrt.environments.drawn_ids.ids_at`). Each
     #: call of such a tool has random numbers of its own, and a log's later calls get the ids that replay drew.
     ids: ClassVar[Mapping[str, str | Collection[str]]] = MappingProxyType({})

@@ -15,7 +15,7 @@ from command_line import refused, run
 from explorer_support import without_processes
 from mcp_support import SERVER
 from vcrt.environments.tool_calls import CallRefused
-from vcrt.errors import MalformedInputError, UnavailableError
+from vcrt.errors import MalformedInputError, UnavailableError, VcrtError
 
 #: The small server of the tests, which may be told to misbehave.
 SMALL = f"{sys.executable} {SERVER} {{state}}"
@@ -146,6 +146,24 @@ def test_what_a_server_keeps_in_its_memory_is_found_out(tmp_path, start):
     with without_processes(), pytest.raises(MalformedInputError, match="single steps") as raised:
         vcrt.schedule(log, environment=server, jobs=1)
     assert "--restart" in str(raised.value)
+
+
+def test_a_server_that_keeps_its_file_open_is_told_of_the_option(tmp_path, start):
+    write = ("write_kept", {"path": "a", "text": "z"}, "ok")
+    log = log_of(tmp_path, [write], [("read", {"path": "a"}, None)])
+    server = vcrt.mcp_server(SMALL, state=start)
+    with without_processes(), pytest.raises(VcrtError) as raised:
+        vcrt.schedule(log, environment=server, jobs=1)
+    assert "--restart" in str(raised.value)
+    assert "_host" not in str(raised.value)
+
+
+def test_a_time_in_an_output_is_no_matter_of_reset(tmp_path, start):
+    log = log_of(tmp_path, [("read", {"path": "a"}, "one"), ("now", {}, "12:00:01")])
+    with without_processes(), pytest.raises(VcrtError) as raised:
+        vcrt.schedule(log, environment=vcrt.mcp_server(SMALL, state=start), jobs=1)
+    assert "`answer`" in raised.value.remedy
+    assert "reset" not in raised.value.remedy
 
 
 def test_what_is_kept_in_memory_is_part_of_the_state_if_a_tool_shows_it(start):

@@ -47,7 +47,7 @@ from operator import is_
 from types import BuiltinFunctionType, FunctionType, GeneratorType, ModuleType
 from typing import Any, TypeAlias
 
-from vcrt.environments.contract import Operation, Transition
+from vcrt.environments.contract import Environment, Operation, Transition
 from vcrt.environments.states.code_identity import MADE_BY_C, is_fixed
 from vcrt.environments.states.object_copies import array_class
 from vcrt.environments.states.object_forms import can_change
@@ -86,9 +86,8 @@ class Watch:
     def __init__(self, environment: CallEnvironment[Any]) -> None:
         # The environment's own method; a guard may replace it later.
         self.environment, self._step = environment, environment.step
-        kind = type(environment)
-        self._looks = bool(environment.watched()) or not needs_no_look(kind.call.__module__ or "")
-        self._restores = kind.restore is not CallEnvironment.restore
+        self._looks = _is_looked_at(environment)
+        self._restores = type(environment).restore is not CallEnvironment.restore
         self._careful, self._starts = True, 0
         self._began, self._spent_s, self._warned = time.perf_counter(), 0.0, False
         self._surroundings = _Surroundings(environment)
@@ -169,9 +168,17 @@ class Watch:
         return looking
 
 
-def names_of_parts(environment: CallEnvironment[Any], state: Any) -> list[str]:
-    """Return what beside a state names a part of it, such as ``global shop.SHELF``: a copy would duplicate that."""
-    return _Looking(_Surroundings(environment), state).names_parts
+def named_part(environment: Environment, state: Any) -> str:
+    """Say what beside a state names a part of it, such as ``global shop.SHELF``: a copy would duplicate that; or ""."""
+    if not isinstance(environment, CallEnvironment) or not _is_looked_at(environment):
+        return ""
+    named = _Looking(_Surroundings(environment), state).names_parts
+    return f"{named[0]} names a part of the state" if named else ""
+
+
+def _is_looked_at(environment: CallEnvironment[Any]) -> bool:
+    module = type(environment).call.__module__ or ""
+    return bool(environment.watched()) or not needs_no_look(module)
 
 
 def _first_change(before: _Looking, after: _Looking) -> tuple[str, str] | None:
