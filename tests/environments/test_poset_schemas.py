@@ -194,7 +194,7 @@ def test_lean_facts_hide_and_instances_replace_others() -> None:
     assert replacing > 10
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_hundreds_of_distinct_episodes_of_every_schema(schema, tmp_path) -> None:
     name, _, schema_name = schema.partition("/")

@@ -94,7 +94,7 @@ def place(name, site):
     "member",
     [
         # These take minutes each; the others show the same of the certifier.
-        pytest.param(each, marks=pytest.mark.nightly) if each in ("django", "lean") else each
+        each if each in ("rocq", "toolbench") else pytest.param(each, marks=pytest.mark.nightly)
         for each in MEMBERS
     ],
 )

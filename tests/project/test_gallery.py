@@ -11,7 +11,7 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "docs" / "figures" / "gallery.py"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_gallery_is_what_replay_says():
     names = ["clrs", "proofwriter", "lean"]
     run = subprocess.run(

@@ -90,7 +90,12 @@ def test_its_doctor_finds_nothing_broken(light):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "until"),
-    [("tool-calls.md", "## 8. "), ("your-environment.md", "vcrt certify --preset posets6")],
+    [
+        ("tool-calls.md", "## 8. "),
+        pytest.param(
+            "your-environment.md", "vcrt certify --preset posets6", marks=pytest.mark.nightly
+        ),
+    ],
 )
 def test_pages_on_tool_calls_and_own_environments_run_with_it_alone(light, page, until, tmp_path):
     text, found, _ = text_of(page).partition(until)

@@ -73,7 +73,8 @@ def test_the_small_dataset(tmp_path):
 @pytest.mark.parametrize(
     "episodes",
     [
-        *(pytest.param(number, marks=pytest.mark.slow) for number in LARGE[:-1]),
+        pytest.param(LARGE[0], marks=pytest.mark.slow),
+        pytest.param(LARGE[1], marks=pytest.mark.nightly),
         pytest.param(LARGE[-1], marks=pytest.mark.paper_scale),
     ],
 )

@@ -360,7 +360,8 @@ def uninterrupted(evaluated):
 
 @pytest.mark.parametrize(
     "sent",
-    [signal.SIGKILL, signal.SIGINT, signal.SIGTERM],
+    # A termination is an interruption from the first line of a command on.
+    [signal.SIGKILL, signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)],
 )
 @pytest.mark.slow
 def test_killed_training_leaves_no_worker_and_resumes_to_the_same_bits(

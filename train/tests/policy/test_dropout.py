@@ -24,7 +24,7 @@ RATE = 0.25
 CPU = torch.device("cpu")
 KINDS = ["llama", "qwen3_5", "granite_hybrid"]
 #: Mamba layers are slow without their kernels.
-SOME_SLOW = [*KINDS[:2], pytest.param(KINDS[2], marks=pytest.mark.slow)]
+SOME_SLOW = [*KINDS[:2], pytest.param(KINDS[2], marks=pytest.mark.nightly)]
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,9 @@ def updated(prepared, *, updates=2, seed=0, **settings):
         ("qwen3_5", "vcrt"),
         ("llama", "outcome-grpo"),
         *(
-            pytest.param(kind, name, marks=pytest.mark.slow)
+            pytest.param(
+                kind, name, marks=pytest.mark.nightly if kind == KINDS[2] else pytest.mark.slow
+            )
             for kind, name in (
                 ("qwen3_5", "outcome-grpo"),
                 ("llama", "vcrt"),

