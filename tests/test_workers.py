@@ -177,20 +177,6 @@ def test_one_process_does_piece_after_piece_and_is_started_anew_after_it_died(
     assert is_gone(last)
 
 
-@pytest.mark.processes
-def test_one_process_is_prepared_after_another_and_gone_with_it() -> None:
-    with kept_processes() as kept:
-        kept.first.prepare("colorsys", before=kept.again)
-        kept.first.end()  # waits until the import is done
-        loaded = kept.again.begin(lambda _: "colorsys" in sys.modules, None)  # sent by value
-        assert loaded(lambda: None)
-        pid = kept.again.begin(this_process, None)(lambda: None)
-    assert is_gone(pid)
-    with kept_processes() as kept:  # left while both start
-        kept.first.prepare("colorsys", before=kept.again)
-    assert kept.first._workers is kept.again._workers is None
-
-
 def test_a_worker_imports_of_the_layer_only_what_serves() -> None:
     # A lambda is sent by value: this module, which imports more, is not imported there.
     names = lambda _: [name for name in sys.modules if name.startswith("vcrt.processes.")]  # noqa: E731

@@ -17,13 +17,12 @@ def main() -> None:
     gc.disable()
     with ExitStack() as stack:
         if "--environment" in given and (given[0] == "schedule" or given[:2] == ["lift", "log"]):
-            # Workers start while this process imports what it needs itself; of a schedule, one after the other.
+            # Workers start while this process imports what it needs itself; of a schedule, the other one follows later.
             from vcrt.processes import kept_processes
 
             kept = stack.enter_context(kept_processes())
-            if given[0] == "lift":
-                kept.again.prepare(_NEEDED)
-            kept.first.prepare(_NEEDED, before=kept.again if given[0] == "schedule" else None)
+            for process in kept if given[0] == "lift" else [kept.first]:
+                process.prepare(_NEEDED)
         from vcrt.cli import main as run
 
         run()

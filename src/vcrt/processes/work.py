@@ -6,7 +6,6 @@ The workers are processes of this machine or, through joblib, of a Ray or Dask c
 from __future__ import annotations
 
 import os
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
@@ -140,13 +139,11 @@ class KeptProcess:
         self._workers: Workers | None = None
         self._timeout: str | None = None
         self._begun: Future[Any] | None = None
-        self._lock = threading.Lock()
 
-    def prepare(self, module: str, *, before: KeptProcess | None = None) -> None:
-        """Start the process, and have it import a module that it will need; then the one that comes after does so."""
-        self.begin(preload, module)
-        if before is not None and self._begun is not None:
-            self._begun.add_done_callback(lambda _: before.prepare(module))
+    def prepare(self, *modules: str) -> None:
+        """Start the process, and have it import modules that it will need."""
+        for module in modules:
+            self.begin(preload, module)
 
     def begin(
         self, function: Callable[[Argument], Result], argument: Argument
@@ -198,12 +195,11 @@ class KeptProcess:
     def _started(self) -> Workers:
         # A process has the time limit that held when it was started.
         timeout = os.environ.get(TIMEOUT)
-        with self._lock:
-            if self._workers is not None and self._timeout != timeout:
-                self.end(kill=True)
-            if self._workers is None:
-                self._workers, self._timeout = Workers(1, lambda: None), timeout
-            return self._workers
+        if self._workers is not None and self._timeout != timeout:
+            self.end(kill=True)
+        if self._workers is None:
+            self._workers, self._timeout = Workers(1, lambda: None), timeout
+        return self._workers
 
 
 class KeptProcesses(NamedTuple):
