@@ -444,6 +444,32 @@ def test_the_command_takes_a_name_of_a_file_and_says_what_is_none(tmp_path, monk
     assert f"{file}:SHOP" in raised.value.expected
 
 
+def test_what_a_folder_ignores_is_left_out_of_no_hint(tmp_path):
+    """A tool that writes only there looks as if it changed nothing."""
+
+    def tools(path):
+        def put(litres: int) -> str:
+            Path(path, "tank.log").write_text(str(litres))
+            return "ok"
+
+        return [put]
+
+    environment = vcrt.tools_environment(
+        tools_of=tools, state=vcrt.folder(ignored=("*.log",)), name="tanks"
+    )
+    (put,) = vcrt.annotate([puts(tmp_path)], environment=environment).tools
+    assert put.changed.count == 0
+    assert put.hints(risk=1.0) == {}
+
+
+def puts(folder):
+    """A log of two calls of ``put``."""
+    log = folder / "log.jsonl"
+    calls = ({"name": "put", "arguments": {"litres": k}} for k in (1, 2))
+    log.write_text("".join(json.dumps(call) + "\n" for call in calls))
+    return log
+
+
 @pytest.mark.parametrize("row_order", [True, False])
 def test_a_difference_of_two_databases_names_table_row_and_column(tmp_path, row_order):
     def tools(database):
@@ -457,11 +483,7 @@ def test_a_difference_of_two_databases_names_table_row_and_column(tmp_path, row_
     environment = vcrt.tools_environment(
         tools_of=tools, state=vcrt.sqlite_file(script=script, row_order=row_order), name="tanks"
     )
-    log = tmp_path / "log.jsonl"
-    log.write_text(
-        "".join(json.dumps({"name": "put", "arguments": {"litres": k}}) + "\n" for k in (1, 2))
-    )
-    (found,) = vcrt.schedule(log, environment=environment)
+    (found,) = vcrt.schedule(puts(tmp_path), environment=environment)
     ((place,),) = found.differences.values()
     assert (place.where, place.forward, place.reverse) == (
         'state["tank"][0]["litres"]',

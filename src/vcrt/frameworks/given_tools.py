@@ -200,7 +200,7 @@ def tools_environment(
             "__given__": staticmethod(given),
             "__is_made__": tools_of is not None,
             "name": own,
-            "ignored": frozenset(ignored),
+            "ignored": frozenset({*ignored, *kept.ignored}),
             "key_order": key_order,
             "ids": dict(ids or {}),
         },

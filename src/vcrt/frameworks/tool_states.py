@@ -42,6 +42,8 @@ class ToolState(ABC):
     is_objects: ClassVar[bool] = False
     #: Kinds of effects outside of the process that the state's bytes show (:mod:`vcrt.environments.outside_effects`).
     effects: ClassVar[tuple[str, ...]] = ()
+    #: What the states' bytes leave out.
+    ignored: tuple[str, ...] = ()
 
     @abstractmethod
     def begin(self, initial: Json) -> Any:
@@ -151,12 +153,10 @@ class Folder(ToolState):
     effects = (PROCESSES,)
 
     def __init__(
-        self,
-        template: Path | None,
-        opened: Callable[[str], Any] | None,
-        ignored: tuple[str, ...],
+        self, template: Path | None, opened: Callable[[str], Any] | None, ignored: tuple[str, ...]
     ) -> None:
         self._template, self._opened, self._ignored = template, opened, ignored
+        self.ignored = tuple(f"{STATE}/{each}" for each in ignored)
 
     def begin(self, initial: Json) -> _Files:
         """Copy the template, or write the texts by path that ``initial`` has."""
@@ -175,8 +175,8 @@ class Folder(ToolState):
 
     def canonical(self, state: _Files) -> bytes:
         """Return the canonical bytes of the folder."""
-        tree = read_tree(state.folder)
-        return canonical_tree(tree, ignored=self._ignored, names=self.names(state))
+        tree, names = read_tree(state.folder), self.names(state)
+        return canonical_tree(tree, ignored=self._ignored, names=names)
 
     def snapshot(self, state: _Files) -> Tree:
         """Return what the folder holds."""
@@ -247,7 +247,8 @@ class SqliteFile(ToolState):
 
     def canonical(self, state: _Files) -> bytes:
         """Return the canonical bytes of the schema and of all rows, in the order in which SQLite gives them."""
-        if beside := sorted({*os.listdir(state.folder)} - _of_sqlite(_database(state).name)):
+        own = {f"{_database(state).name}{kind}" for kind in ("", "-wal", "-shm", "-journal")}
+        if beside := sorted({*os.listdir(state.folder)} - own):
             raise MalformedInputError(
                 "a file that a call wrote beside the database, which vcrt.sqlite_file neither keeps nor compares",
                 found=", ".join(beside)[:200],
@@ -319,10 +320,6 @@ class SqliteFile(ToolState):
 
 def _database(state: _Files) -> Path:
     return state.folder / "state.db"
-
-
-def _of_sqlite(name: str) -> set[str]:
-    return {name, *(f"{name}-{kind}" for kind in ("wal", "shm", "journal"))}
 
 
 def _tables(connection: sqlite3.Connection) -> list[str]:
