@@ -444,6 +444,35 @@ def test_the_command_takes_a_name_of_a_file_and_says_what_is_none(tmp_path, monk
     assert f"{file}:SHOP" in raised.value.expected
 
 
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+def test_a_difference_of_two_databases_in_a_folder_names_file_table_row_and_column(tmp_path, mode):
+    (tmp_path / "start").mkdir()
+    with closing(sqlite3.connect(tmp_path / "start" / "a.db")) as database:
+        database.execute(f"PRAGMA journal_mode={mode}")
+        database.execute("CREATE TABLE tank (name TEXT, litres INT)")
+        database.execute("INSERT INTO tank VALUES ('a', 3)")
+        database.commit()
+
+    def tools(path):
+        def put(litres: int) -> str:
+            with closing(sqlite3.connect(f"{path}/a.db")) as database, database:
+                database.execute("UPDATE tank SET litres = ?", (litres,))
+            return "ok"
+
+        return [put]
+
+    environment = vcrt.tools_environment(
+        tools_of=tools, state=vcrt.folder(tmp_path / "start"), name="tanks"
+    )
+    (found,) = vcrt.schedule(puts(tmp_path), environment=environment)
+    ((place,),) = found.differences.values()
+    assert (place.where, place.forward, place.reverse) == (
+        'file a.db["tank"][0]["litres"]',
+        "2",
+        "1",
+    )
+
+
 def test_what_a_folder_ignores_is_left_out_of_no_hint(tmp_path):
     """A tool that writes only there looks as if it changed nothing."""
 
@@ -487,6 +516,6 @@ def test_a_difference_of_two_databases_names_table_row_and_column(tmp_path, row_
     ((place,),) = found.differences.values()
     assert (place.where, place.forward, place.reverse) == (
         'state["tank"][0]["litres"]',
-        '"2"',
-        '"1"',
+        "2",
+        "1",
     )

@@ -7,7 +7,9 @@ shows them, or by their canonical bytes. Not covered: which orders differ (see :
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -16,7 +18,7 @@ from typing import Any, TypeAlias
 
 from vcrt.certificates.certificates import Certificate
 from vcrt.environments.contract import Episode
-from vcrt.environments.folder_states import printable_path
+from vcrt.environments.folder_states import Entry, printable_path
 from vcrt.environments.shared_prefixes import state_after
 from vcrt.environments.states.object_copies import deeply
 from vcrt.environments.states.object_states import differences, form_of, without_keys
@@ -158,18 +160,39 @@ def _of_bytes(environment: CallEnvironment[Any], one: Any, other: Any) -> Iterat
     if shown[0] != shown[1]:
         yield from _of_forms(form_of(shown[0]), form_of(shown[1]), "state")
         return
-    tree, another = (getattr(environment.snapshot(each), "content", None) for each in (one, other))
-    found = False
-    if isinstance(tree, Mapping) and isinstance(another, Mapping):
+    tree, another = (getattr(k, "content", k) for k in map(environment.snapshot, (one, other)))
+    found = _of_rows(tree, another, "state")
+    if isinstance(tree, dict) and isinstance(another, dict):
         for path in sorted({*tree, *another}):
-            entry, now = tree.get(path), another.get(path)
-            ignored = any(fnmatchcase(path, pattern) for pattern in environment.ignored)
-            if not ignored and (entry is None or now is None or entry[:3] != now[:3]):
-                found = True
-                contents = [None if each is None else each.content for each in (entry, now)]
-                yield _of_lines(contents[0], contents[1], f"file {printable_path(path)}")
-    if not found:
-        yield _of_lines(environment.canonical(one), environment.canonical(other), "state")
+            entry, now = (each.get(path, Entry("", 0, b"")) for each in (tree, another))
+            names = path, f"{{state}}/{path}"  # a class's own, and those of vcrt.folder
+            ignored = any(fnmatchcase(n, pattern) for pattern in environment.ignored for n in names)
+            are_files = isinstance(entry, Entry) and isinstance(now, Entry) and not ignored
+            if are_files and entry[:3] != now[:3]:
+                first, then = (each.content if each.kind else None for each in (entry, now))
+                ends = first, then, f"file {printable_path(path)}"
+                found += _of_rows(*ends) or [_of_lines(*ends)]
+    said = environment.canonical
+    yield from found or [_of_lines(said(one), said(other), "state")]
+
+
+def _of_rows(one: Any, other: Any, where: str) -> list[_Place]:
+    """Compare the rows of two databases of SQLite; [] for what are none, and for equal rows."""
+    with suppress(sqlite3.Error):
+        return list(_of_forms(form_of(_rows(one)), form_of(_rows(other)), where))
+    return []
+
+
+def _rows(content: Any) -> dict[str, list[dict[str, object]]]:
+    if not isinstance(content, bytes) or not content.startswith(b"SQLite format 3\0"):
+        raise sqlite3.DatabaseError
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.deserialize(content[:18] + b"\1\1" + content[20:])  # in no write-ahead mode
+        database.text_factory = partial(str, encoding="utf-8", errors="backslashreplace")
+        named = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        database.row_factory = sqlite3.Row
+        asked = {name: 'SELECT * FROM "{}"'.format(name.replace('"', '""')) for (name,) in named}
+        return {t: sorted(map(dict, database.execute(a)), key=repr) for t, a in asked.items()}
 
 
 def _of_texts(one: str | None, other: str | None, where: str) -> Iterator[_Place]:

@@ -13,6 +13,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
@@ -256,7 +257,7 @@ class SqliteFile(ToolState):
                 remedy="take both as one folder: state=vcrt.folder(FOLDER), with the database in it",
             )
         with closing(sqlite3.connect(_database(state))) as connection:
-            connection.text_factory = _text
+            connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
             found: list[Json] = [
                 [_cell(value) for value in row]
                 for row in connection.execute(
@@ -265,37 +266,20 @@ class SqliteFile(ToolState):
             ]
             for pragma in ("user_version", "application_id", "encoding", "journal_mode"):
                 found.append([pragma, _cell(connection.execute(f"PRAGMA {pragma}").fetchone()[0])])
-            found += [
-                [_cell(table), self._rows(connection, table)[1]] for table in _tables(connection)
-            ]
+            found += [[_cell(t), self._rows(connection, t)] for t in _tables(connection)]
         return canonical_json(found)
 
-    def shown(self, state: _Files) -> Json:
-        """Return the rows of each table, by the names of their columns."""
-        with closing(sqlite3.connect(_database(state))) as connection:
-            connection.text_factory = _text
-            found = {table: self._rows(connection, table) for table in _tables(connection)}
-        return {
-            table: [dict(zip(columns, row, strict=True)) for row in rows]
-            for table, (columns, rows) in found.items()
-        }
-
-    def _rows(
-        self, connection: sqlite3.Connection, table: str
-    ) -> tuple[list[str], list[list[Json]]]:
-        """Return the columns of a table and its rows."""
+    def _rows(self, connection: sqlite3.Connection, table: str) -> list[list[Json]]:
         quoted = '"' + table.replace('"', '""') + '"'
         hidden = _hidden_row_number(connection, quoted) if self._row_order else ""
         try:
-            asked = connection.execute(f"SELECT {hidden}* FROM {quoted}")
-            rows = asked.fetchall()
+            rows = connection.execute(f"SELECT {hidden}* FROM {quoted}").fetchall()
         except sqlite3.OperationalError as error:  # a virtual table of another program
             raise MalformedInputError(
                 "a table that SQLite cannot read here", where=table, found=str(error)
             ) from error
         cells = [[_cell(value) for value in row] for row in rows]
-        columns = [str(name) for name, *_ in asked.description]
-        return columns, cells if self._row_order else sorted(cells, key=canonical_json)
+        return cells if self._row_order else sorted(cells, key=canonical_json)
 
     def snapshot(self, state: _Files) -> bytes:
         """Return the database as one value."""
@@ -342,10 +326,6 @@ def _hidden_row_number(connection: sqlite3.Connection, table: str) -> str:
             connection.execute(f"SELECT {name} FROM {table} LIMIT 1")
             return f"{name}, "
     return ""
-
-
-def _text(value: bytes) -> str:
-    return value.decode(errors="surrogateescape")
 
 
 def _cell(value: object) -> Json:
