@@ -5,6 +5,7 @@ python mcp_server.py FOLDER [how it starts]
 
 import json
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -67,6 +68,26 @@ def note(text):
 
 def notes():
     return " ".join(MEMORY)
+
+
+def add(title):
+    """A task in a file of its own, whose name is drawn."""
+    drawn = f"t{secrets.token_urlsafe(9)}"
+    (FOLDER / f"{drawn}.md").write_text(title)
+    MEMORY.append(f"{title} is {drawn}")
+    return json.dumps({"task": {"id": drawn, "title": title}})
+
+
+def finish(task):
+    """Note it in one file for all."""
+    title = (FOLDER / f"{task}.md").read_text()
+    done = FOLDER / "done"
+    done.write_text("".join(sorted([*(done.open() if done.exists() else []), f"{title} {task}\n"])))
+    return f"finished {task}"
+
+
+def number(title):
+    return json.dumps({"id": len(list(FOLDER.iterdir()))})
 
 
 def die():
@@ -157,7 +178,7 @@ TOOLS = {
     for tool in (
         *(write, read, read_cached, read_as_started, note, notes, die, hang, noise, torn),
         *(torn_line, nonsense, bad_arguments, internal, breaks, own_error, start_child, fetch),
-        *(write_at, variables, write_later, write_kept, now),
+        *(write_at, variables, write_later, write_kept, now, add, finish, number),
     )
 }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from vcrt.certificates.certificates import Certificate
 from vcrt.environments.contract import Episode
-from vcrt.environments.folder_states import Entry, printable_path
+from vcrt.environments.folder_states import Entry, named_tree, printable_path, with_texts
 from vcrt.environments.shared_prefixes import state_after
 from vcrt.environments.states.object_copies import deeply
 from vcrt.environments.states.object_states import differences, form_of, without_keys
@@ -160,39 +160,53 @@ def _of_bytes(environment: CallEnvironment[Any], one: Any, other: Any) -> Iterat
     if shown[0] != shown[1]:
         yield from _of_forms(form_of(shown[0]), form_of(shown[1]), "state")
         return
-    tree, another = (getattr(k, "content", k) for k in map(environment.snapshot, (one, other)))
-    found = _of_rows(tree, another, "state")
-    if isinstance(tree, dict) and isinstance(another, dict):
-        for path in sorted({*tree, *another}):
-            entry, now = (each.get(path, Entry("", 0, b"")) for each in (tree, another))
-            names = path, f"{{state}}/{path}"  # a class's own, and those of vcrt.folder
-            ignored = any(fnmatchcase(n, pattern) for pattern in environment.ignored for n in names)
-            are_files = isinstance(entry, Entry) and isinstance(now, Entry) and not ignored
-            if are_files and entry[:3] != now[:3]:
+    kept = [environment.snapshot(each) for each in (one, other)]
+    contents: list[Any] = [getattr(each, "content", each) for each in kept]
+    names = [{drawn: own for own, drawn in getattr(each, "ids", {}).items()} for each in kept]
+    found = _of_rows(contents, names, "state")
+    if all(isinstance(each, dict) and _is_tree(each) for each in contents):
+        by_path = [{with_texts(p, n): p for p in c} for c, n in zip(contents, names, strict=True)]
+        trees = [named_tree(c, n) for c, n in zip(contents, names, strict=True)]
+        for path in sorted({*trees[0], *trees[1]}):
+            entry, now = (each.get(path, Entry("", 0, b"")) for each in trees)
+            known = path, f"{{state}}/{path}"  # a class's own, and those of vcrt.folder
+            ignored = any(fnmatchcase(n, pattern) for pattern in environment.ignored for n in known)
+            if not ignored and entry[:3] != now[:3]:
+                where, old = f"file {printable_path(path)}", [p.get(path) for p in by_path]
+                raw = [c[p].content if p else None for c, p in zip(contents, old, strict=True)]
                 first, then = (each.content if each.kind else None for each in (entry, now))
-                ends = first, then, f"file {printable_path(path)}"
-                found += _of_rows(*ends) or [_of_lines(*ends)]
+                found += _of_rows(raw, names, where) or [_of_lines(first, then, where)]
     said = environment.canonical
     yield from found or [_of_lines(said(one), said(other), "state")]
 
 
-def _of_rows(one: Any, other: Any, where: str) -> list[_Place]:
-    """Compare the rows of two databases of SQLite; [] for what are none, and for equal rows."""
+def _is_tree(content: Mapping[str, object]) -> bool:
+    return all(isinstance(each, Entry) for each in content.values())
+
+
+def _of_rows(
+    contents: Sequence[Any], names: Sequence[Mapping[str, str]], where: str
+) -> list[_Place]:
+    """Compare the rows of two databases of SQLite, with ids named; [] for what are none, and for equal rows."""
     with suppress(sqlite3.Error):
-        return list(_of_forms(form_of(_rows(one)), form_of(_rows(other)), where))
+        one, other = map(_rows, contents, names)
+        return list(_of_forms(form_of(one), form_of(other), where))
     return []
 
 
-def _rows(content: Any) -> dict[str, list[dict[str, object]]]:
+def _rows(content: Any, names: Mapping[str, str]) -> dict[str, list[dict[str, object]]]:
     if not isinstance(content, bytes) or not content.startswith(b"SQLite format 3\0"):
         raise sqlite3.DatabaseError
     with closing(sqlite3.connect(":memory:")) as database:
         database.deserialize(content[:18] + b"\1\1" + content[20:])  # in no write-ahead mode
         database.text_factory = partial(str, encoding="utf-8", errors="backslashreplace")
-        named = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         database.row_factory = sqlite3.Row
-        asked = {name: 'SELECT * FROM "{}"'.format(name.replace('"', '""')) for (name,) in named}
-        return {t: sorted(map(dict, database.execute(a)), key=repr) for t, a in asked.items()}
+        asked = {name: 'SELECT * FROM "{}"'.format(name.replace('"', '""')) for (name,) in tables}
+        rows = {table: map(dict, database.execute(ask)) for table, ask in asked.items()}
+        return {
+            t: sorted((with_texts(row, names) for row in of), key=repr) for t, of in rows.items()
+        }
 
 
 def _of_texts(one: str | None, other: str | None, where: str) -> Iterator[_Place]:

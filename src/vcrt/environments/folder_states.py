@@ -129,18 +129,27 @@ def canonical_tree(
 ) -> bytes:
     """Return the canonical bytes of a tree, without paths that match a pattern of ``ignored`` (``fnmatch``).
 
-    ``names`` maps texts, such as the folder's path, to replacements wherever they occur in files and links.
+    ``names`` maps texts, such as the folder's path, to replacements wherever they occur in paths, files and links.
     """
     patterns = tuple(ignored)
-    rows: list[Json] = []
-    for path in sorted(tree):
-        if any(fnmatchcase(path, pattern) for pattern in patterns):
-            continue
-        entry, content = tree[path], tree[path].content
-        for found, name in (names or {}).items():
-            content = content.replace(os.fsencode(found), os.fsencode(name))
-        rows.append([printable_path(path), entry.kind, entry.mode, sha256_hex(content)])
+    kept = {p: e for p, e in tree.items() if not any(fnmatchcase(p, each) for each in patterns)}
+    rows: list[Json] = [
+        [printable_path(path), entry.kind, entry.mode, sha256_hex(entry.content)]
+        for path, entry in sorted(named_tree(kept, names or {}).items())
+    ]
     return canonical_json(rows)
+
+
+def named_tree(tree: Mapping[str, Entry], names: Mapping[str, str]) -> Tree:
+    """Return a tree with texts replaced wherever they occur in paths, files and links."""
+    found = dict(tree)
+    for text, name in names.items():
+        old, new = os.fsencode(text), os.fsencode(name)
+        found = {
+            path.replace(text, name): entry._replace(content=entry.content.replace(old, new))
+            for path, entry in found.items()
+        }
+    return found
 
 
 def printable_path(path: str) -> str:

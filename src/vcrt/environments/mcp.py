@@ -8,7 +8,9 @@ cannot be restored. :mod:`vcrt.environments.tool_calls` defines calls.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import time
 import weakref
 from collections import OrderedDict
@@ -21,6 +23,7 @@ from shutil import copytree
 from typing import Any, ClassVar, TypeAlias
 
 from vcrt.environments.contract import CrossCheck, Episode, Guards, ReplayRequest, Versions
+from vcrt.environments.drawn_ids import ids_at
 from vcrt.environments.folder_states import (
     Tree,
     Workplace,
@@ -50,6 +53,8 @@ from vcrt.processes.programs import empty_environment, protections_by
 
 #: The value of ``remembered`` that means every tool.
 EVERY_TOOL = "*"
+#: An id that a server drew: eight or more characters, no number, with a digit or letters of both cases.
+_LONG_ID = re.compile(r"(?=.*[^\d.])(?=.*(?:\d|[a-z].*[A-Z]|[A-Z].*[a-z]))[A-Za-z0-9_.:/+=-]{8,}")
 #: The most initial states that are kept as values.
 _BEGINNINGS = 16
 _FILE_BYTES, _OPEN_FILES = 1 << 30, 4096
@@ -57,18 +62,22 @@ _FILE_BYTES, _OPEN_FILES = 1 << 30, 4096
 _protections = cache(protections_by)
 #: Commands of servers and tools that were seen to write nothing after an answer.
 _SETTLED = set[tuple[tuple[str, ...], str]]()
-#: A call in a state: name and arguments.
-_Call: TypeAlias = tuple[str, Mapping[str, Json]]
+#: A call in a state: name, arguments, and what its drawn ids follow from.
+_Call: TypeAlias = tuple[str, Mapping[str, Json], bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A state as a value: the initial state, the calls since, the content of the folder, and its canonical bytes."""
+    """A state as a value: the initial state, the calls since, the content of the folder, and its canonical bytes.
+
+    ``ids`` are the ids that the server drew, by those that stand for them in outputs and in the canonical bytes.
+    """
 
     initial: Json
     calls: tuple[_Call, ...]
     content: object
     form: bytes
+    ids: Mapping[str, str]
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -128,9 +137,9 @@ class McpEnvironment(CallEnvironment[ServerState]):
         "for servers that hold nothing between two calls; leave out of `answer` what a clock or chance decides"
     )
     drawn_advice = (
-        "the output holds a time or an identifier that the server drew: delete these calls from the log where nothing "
-        "rests on them; or write a class whose `answer`, and `content` if the state holds it too, leave it out "
-        "(docs/tool-calls.md)"
+        "the output holds a time or an identifier that the server drew: --ids TOOL=PLACE says where an identifier "
+        "stands; of a time, delete these calls from the log where nothing rests on them; or write a class whose "
+        "`answer`, and `content` if the state holds it too, leave it out (docs/tool-calls.md)"
     )
     #: Fewer than elsewhere, since each may start a server.
     max_probes = 16
@@ -198,7 +207,7 @@ class McpEnvironment(CallEnvironment[ServerState]):
             self._leave()
             if self.restart or self._host.memory is not None:
                 self._host.end_server()
-            self._host.unasked = None
+            self._host.unasked, self._host.ids = None, {}
             folder = self._host.place().state
             put_back(folder, {})
             self.fill(folder, initial)
@@ -212,6 +221,8 @@ class McpEnvironment(CallEnvironment[ServerState]):
 
     def call(self, state: ServerState, name: str, arguments: Mapping[str, Json]) -> Json:
         """Make the call; raise :class:`CallRefused` for a refusal, :class:`MalformedInputError` for an unknown tool."""
+        # Drawn first: whatever else draws, it is the call's own.
+        seed = os.urandom(16) if name in self.ids else b""
         server = self._entered(state)
         if name not in server.about.tools:
             error = UnknownNameError.of("tool", name, server.about.tools)
@@ -222,10 +233,10 @@ class McpEnvironment(CallEnvironment[ServerState]):
                 remedy=error.remedy,
             )
         before = None if (self.command, name) in _SETTLED else self._kept(state).form
-        state.calls.append((name, arguments))
+        state.calls.append((name, arguments, seed))
         state.kept = None
         self._host.memory = self._memory(state.initial, state.calls) or self._host.memory
-        answer = self._made(server, name, arguments)
+        answer = self._made(server, name, arguments, seed)
         if before is not None and self._kept(state).form == before:
             time.sleep(self.settle_s)
             if self._taken(None, ()).form != before:
@@ -339,22 +350,25 @@ class McpEnvironment(CallEnvironment[ServerState]):
             return  # A server that was started in this state, and has answered nothing since, is a new one.
         self._host.unasked = None
         memory = self._memory(kept.initial, kept.calls)
-        if self.restart or memory != self._host.memory:
+        if self.restart or memory != self._host.memory or (memory and self.ids):
             self._host.end_server()
         again = kept.calls if memory != self._host.memory else ()
         start = self.reset(kept.initial).kept if again else kept
         assert start is not None
         self.put_back(self._host.place().state, start.content)
-        for name, arguments in again:
+        self._host.ids = dict(start.ids)
+        for name, arguments, seed in again:
             with suppress(CallRefused):
-                self._made(self._running(), name, arguments)
+                self._made(self._running(), name, arguments, seed)
         self._host.memory = memory
-        if again and self._taken(kept.initial, kept.calls).form != kept.form:
-            raise VerifierFailure(
-                "calls that were made again led to another state",
-                where=f"environment {self.name!r}, {counted(len(again), 'call')}",
-                expected="a server that does the same when it is asked the same",
-            )
+        if again:
+            state.kept = self._taken(kept.initial, kept.calls)
+            if state.kept.form != kept.form:
+                raise VerifierFailure(
+                    "calls that were made again led to another state",
+                    where=f"environment {self.name!r}, {counted(len(again), 'call')}",
+                    expected="a server that does the same when it is asked the same",
+                )
         self._host.state = weakref.ref(state)
 
     def _leave(self) -> None:
@@ -374,7 +388,7 @@ class McpEnvironment(CallEnvironment[ServerState]):
     def _taken(self, initial: Json, calls: tuple[_Call, ...]) -> Kept:
         folder = self._host.place().state
         content = self.keep(folder)
-        return Kept(initial, calls, content, self.content(folder, content))
+        return Kept(initial, calls, content, self.content(folder, content), dict(self._host.ids))
 
     def _entered(self, state: ServerState) -> Server:
         """Return the server, in that state."""
@@ -414,12 +428,39 @@ class McpEnvironment(CallEnvironment[ServerState]):
         assert self._about is not None
         return self._about
 
-    def _made(self, server: Server, name: str, arguments: Mapping[str, Json]) -> Json:
+    def _made(
+        self, server: Server, name: str, arguments: Mapping[str, Json], seed: bytes = b""
+    ) -> Json:
         try:
             result = self._asked(lambda: server.call(name, self._placed(arguments)))
         except Refusal as refusal:
             raise CallRefused(self._named(str(refusal)) or "no valid arguments") from refusal
+        if seed and not result.get("isError"):
+            self._host.ids |= self._drawn(name, result, seed)
+            result = self._named(result)
         return self.answer(name, result)
+
+    def _drawn(self, name: str, result: Mapping[str, Json], seed: bytes) -> dict[str, str]:
+        """Return the ids that a call of a tool in ``ids`` drew, by others that follow from the call alone."""
+        texts: Any = [result.get("structuredContent"), text_of(result)]
+        with suppress(ValueError):
+            texts.append(json.loads(texts[1]))
+        texts += [each["result"] for each in texts if isinstance(each, dict) and "result" in each]
+        found = next((ids for each in texts if (ids := ids_at(each, self.ids[name]))), [])
+        known, own = {*self._host.ids, *self._host.ids.values()}, {}
+        for number, drawn in enumerate(found):
+            if drawn in known:
+                continue  # an earlier call drew it
+            if not isinstance(drawn, str) or not _LONG_ID.fullmatch(drawn):
+                raise MalformedInputError(
+                    "an id of an MCP server that may stand for something else, too",
+                    where=f"environment {self.name!r}, tool {name!r}",
+                    found=repr(drawn)[:80],
+                    expected="8 or more characters, no number or word: it is looked for in files and outputs",
+                    remedy="take the place out of `ids`",
+                )
+            own[f"id-{sha256_hex(seed + b'%d' % number)[:20]}"] = drawn
+        return own
 
     def _asked(self, ask: Callable[[], dict[str, Json]]) -> Any:
         """Return a server's answer without the folder's path; end a server that does not answer."""
@@ -443,15 +484,16 @@ class McpEnvironment(CallEnvironment[ServerState]):
     # No text depends on the place of the folder.
 
     def _names(self) -> dict[str, str]:
-        place = self._host.place()
-        return {str(place.state / self.file): self.root, str(place.path): "{place}"}
+        place, ids = self._host.place(), self._host.ids
+        paths = {str(place.state / self.file): self.root, str(place.path): "{place}"}
+        return paths | {drawn: own for own, drawn in ids.items()}
 
     def _named(self, value: Json) -> Any:
         return with_texts(value, self._names())
 
     def _placed(self, value: Json) -> Any:
         state = str(self._host.place().state / self.file)
-        return with_texts(value, {self.root: state, STATE: state})
+        return with_texts(value, {self.root: state, STATE: state, **self._host.ids})
 
     def _description(self, place: Workplace) -> Description:
         variables = empty_environment() | {"LANG": "C.UTF-8", "TZ": "UTC"}
@@ -505,6 +547,8 @@ class _Host:
         self.memory: object = None
         #: The state in which the server was started, if it has been asked for nothing but its tools since.
         self.unasked: Kept | None = None
+        #: The ids that the server drew on the way to the state that it is in, by those that stand for them.
+        self.ids: dict[str, str] = {}
 
     def place(self) -> Workplace:
         """Return the folder; make it if there is none."""

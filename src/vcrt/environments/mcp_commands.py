@@ -40,6 +40,7 @@ class McpServer:
     restart: bool
     url: str
     name: str
+    ids: tuple[tuple[str, str], ...]
 
     @property
     def options(self) -> str:
@@ -50,6 +51,7 @@ class McpServer:
         words += [] if self.state is None else [f"--state {shlex.quote(self.state)}"]
         words += [f"--root {shlex.quote(self.root)}"] + ["--restart"] * self.restart
         words += [f"--shown-by {shlex.join(self.shown_by)}"] * bool(self.shown_by)
+        words += [f"--ids {shlex.join(map('='.join, self.ids))}"] * bool(self.ids)
         words += [f"--url {shlex.quote(self.url)}"] * any(PORT in one for one in self.command)
         return " ".join(words)
 
@@ -74,6 +76,7 @@ class McpServer:
                 "remembered": frozenset({EVERY_TOOL} if self.restart else ()),
                 "shown_by": self.shown_by,
                 "url": self.url,
+                "ids": dict(self.ids),
                 "begin_advice": _BEGIN,
                 "unseen": _UNSEEN,
             },
@@ -91,6 +94,7 @@ def mcp_server(
     restart: bool = False,
     url: str = "http://127.0.0.1:{port}/mcp",
     name: str = "mcp",
+    ids: Sequence[str] = (),
 ) -> McpServer:
     """Take the tools of an MCP server as an environment, by the command that starts it, over stdio or HTTP.
 
@@ -110,9 +114,10 @@ def mcp_server(
             restarted too.
         url: Where an MCP server over HTTP answers.
         name: The environment's name.
+        ids: Where ids stand that an MCP server draws, each as TOOL=PLACE: create=id, or add=notes.*.id of a list.
 
     Raises:
-        MalformedInputError: The command is none, or nothing of the server's state could be seen.
+        MalformedInputError: The command is none, an id has no place, or nothing of the server's state could be seen.
     """
     from vcrt.environments.mcp_servers import PORT, STATE
 
@@ -138,6 +143,10 @@ def mcp_server(
             "its memory",
             remedy=f'--mcp "... {STATE}" --state PATH; or --shown-by TOOL, which takes no argument and says what is '
             "there",
+        )
+    if wrong := [each for each in ids if not each.partition("=")[0]]:
+        raise MalformedInputError(
+            "no place of an id", where=f"--ids {wrong[0]}", expected="TOOL=PLACE, such as create=id"
         )
     place = None if state is None else Path(state).absolute()
     if place is not None and not place.exists():
@@ -165,4 +174,5 @@ def mcp_server(
         restart=restart or bool(shown_by),
         url=url,
         name=name,
+        ids=tuple((tool, at) for tool, _, at in (each.partition("=") for each in ids)),
     )

@@ -83,6 +83,47 @@ def test_a_file_is_a_state_and_has_the_name_that_the_log_gives_it(tmp_path):
     environment.close()
 
 
+def task(title, drawn):
+    return ("add", {"title": title}, json.dumps({"task": {"id": drawn, "title": title}}))
+
+
+def finish(drawn):
+    return ("finish", {"task": drawn}, f"finished {drawn}")
+
+
+TASKS = [
+    [task("a", "tOfTheLog1"), task("b", "tOfTheLog2")],
+    [finish("tOfTheLog2"), finish("tOfTheLog1"), task("a", "tOfTheLog3")],
+]
+
+
+@pytest.mark.parametrize("more", [[], ["--shown-by", "notes"]])
+def test_ids_that_a_server_draws_have_one_name_in_every_order(tmp_path, start, capsys, more):
+    # Its files are named by them, and so is what it keeps in memory: calls that were made again draw others.
+    log = log_of(tmp_path, *TASKS)
+    options = ["--mcp", SMALL, "--state", str(start), "--ids", "add=task.id", *more]
+    code, out, _ = run(capsys, "schedule", str(log), "--json", *options)
+    assert code == 0
+    (found,) = json.loads(out)
+    edges = {(edge["first"], edge["second"]) for edge in found["edges"]}
+    # What it notes in its memory stands in the order of the calls.
+    in_memory = {(0, 1), (1, 4), (0, 4)} if more else set()
+    assert edges - in_memory == {(0, 3), (1, 2)}
+    assert in_memory <= edges | {(0, 4)}
+    assert "tOfTheLog" not in json.dumps(found["steps"])
+
+
+def test_without_a_place_of_its_ids_its_log_is_left_out(tmp_path, start, capsys):
+    log = log_of(tmp_path, *TASKS)
+    said = refused(capsys, "schedule", str(log), "--mcp", SMALL, "--state", str(start))
+    assert "--ids TOOL=PLACE" in said
+    other = log_of(tmp_path, [("number", {"title": "a"}, '{"id": 7}'), task("b", "tOfTheLog2")])
+    given = ["--mcp", SMALL, "--state", str(start), "--ids", "add=task.id", "number=id"]
+    assert "may stand for something else" in refused(capsys, "schedule", str(other), *given)
+    with pytest.raises(MalformedInputError, match="no place of an id"):
+        vcrt.mcp_server(SMALL, state=start, ids=["=id"])
+
+
 def test_over_http_a_server_is_put_back_into_a_state(start):
     environment = vcrt.mcp_server(OVER_HTTP, state=start)()
     state = environment.reset(None)
