@@ -224,8 +224,8 @@ class McpEnvironment(CallEnvironment[ServerState]):
         # Drawn first: whatever else draws, it is the call's own.
         seed = os.urandom(16) if name in self.ids else b""
         server = self._entered(state)
-        if name not in server.about.tools:
-            error = UnknownNameError.of("tool", name, server.about.tools)
+        for unknown in {name, *self.ids} - {*server.about.tools}:
+            error = UnknownNameError.of("tool", unknown, server.about.tools)
             raise MalformedInputError(
                 error.what,
                 where=f"environment {self.name!r}, {server.about.server}",

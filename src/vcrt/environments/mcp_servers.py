@@ -94,6 +94,7 @@ class Server:
         self._ready: Future[About] = Future()
         self._closing = asyncio.Event()
         self._noise: asyncio.Future[str] = self._loop.create_future()
+        self._printed = ""
         self._session = asyncio.run_coroutine_threadsafe(self._serve(), self._loop)
         try:
             self.about = self._ready.result(
@@ -190,8 +191,13 @@ class Server:
         return About(server=name, protocol=str(client.session.protocol_version), tools=tools)
 
     async def _hear(self, message: object) -> None:
-        if isinstance(message, Exception) and not self._noise.done():
-            self._noise.set_result(_noise_in(message))
+        if not isinstance(message, Exception):
+            return
+        line = _unread(message)
+        if not line.lstrip().startswith(("{", "[")):
+            self._printed = f"; beside its messages it printed {line[:200]!r}"  # hosts pass it over
+        elif not self._noise.done():
+            self._noise.set_result(f"a line that is no message: {line[:200]!r}")
 
     def _asked(self, doing: str, ask: Any) -> dict[str, Json]:
         if self._session.done():
@@ -280,7 +286,7 @@ class Server:
             words = self._log.read_bytes()[-_LAST_WORDS:].decode(errors="replace").strip()
         said = f"its last words: {words}" if words else "it wrote nothing to its standard error"
         where = f"environment {self._of.name!r}, {self._of.shown}, {doing}"
-        return {"where": where, "found": f"{found}; {said}"}
+        return {"where": where, "found": f"{found}; {said}{self._printed}"}
 
 
 def free_port() -> int:
@@ -319,7 +325,7 @@ def require_client() -> str:
         raise UnavailableError(
             "another version of the package mcp", found=found, expected="2.x", remedy=_INSTALL
         )
-    # It logs lines that it cannot read; here they become errors.
+    # It logs lines that it cannot read; here those that may be half a message become errors.
     logging.getLogger("mcp").addHandler(logging.NullHandler())
     return found
 
@@ -355,8 +361,8 @@ def _words_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error)[:500]}"
 
 
-def _noise_in(error: Exception) -> str:
-    """Describe the line that is no message, as far as the client's error holds it."""
+def _unread(error: Exception) -> str:
+    """Return the line that is no message, as far as the client's error holds it."""
     errors = getattr(error, "errors", None)
     line = errors()[0].get("input") if callable(errors) else None
-    return f"a line that is no message: {str(error if line is None else line)[:200]!r}"
+    return str(error if line is None else line)

@@ -110,7 +110,7 @@ def test_ids_that_a_server_draws_have_one_name_in_every_order(tmp_path, start, c
     in_memory = {(0, 1), (1, 4), (0, 4)} if more else set()
     assert edges - in_memory == {(0, 3), (1, 2)}
     assert in_memory <= edges | {(0, 4)}
-    assert "tOfTheLog" not in json.dumps(found["steps"])
+    assert "tOfTheLog" not in json.dumps(found["calls"])
 
 
 def test_without_a_place_of_its_ids_its_log_is_left_out(tmp_path, start, capsys):
@@ -120,6 +120,8 @@ def test_without_a_place_of_its_ids_its_log_is_left_out(tmp_path, start, capsys)
     other = log_of(tmp_path, [("number", {"title": "a"}, '{"id": 7}'), task("b", "tOfTheLog2")])
     given = ["--mcp", SMALL, "--state", str(start), "--ids", "add=task.id", "number=id"]
     assert "may stand for something else" in refused(capsys, "schedule", str(other), *given)
+    given = ["--mcp", SMALL, "--state", str(start), "--ids", "ad=task.id"]
+    assert "'ad'" in refused(capsys, "schedule", str(log), *given)
     with pytest.raises(MalformedInputError, match="no place of an id"):
         vcrt.mcp_server(SMALL, state=start, ids=["=id"])
 
