@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -17,7 +18,9 @@ FOLDER = Path(sys.argv[1])
 HOW = sys.argv[2] if len(sys.argv) > 2 else "well"
 MEMORY = []
 CACHE = {}
-READ_AT_START = {path.name: path.read_text() for path in FOLDER.iterdir() if path.is_file()}
+READ_AT_START = {
+    path.name: path.read_text(errors="replace") for path in FOLDER.iterdir() if path.is_file()
+}
 
 
 def write(path, text):
@@ -84,6 +87,16 @@ def finish(task):
     done = FOLDER / "done"
     done.write_text("".join(sorted([*(done.open() if done.exists() else []), f"{title} {task}\n"])))
     return f"finished {task}"
+
+
+def sql(statement):
+    """On a connection that stays open, with a log beside the file."""
+    if "shop" not in CACHE:
+        CACHE["shop"] = sqlite3.connect(FOLDER / "shop.db")
+        CACHE["shop"].execute("PRAGMA journal_mode = WAL")
+    rows = CACHE["shop"].execute(statement).fetchall()
+    CACHE["shop"].commit()
+    return json.dumps(rows)
 
 
 def number(title):
@@ -178,7 +191,7 @@ TOOLS = {
     for tool in (
         *(write, read, read_cached, read_as_started, note, notes, die, hang, noise, torn),
         *(torn_line, nonsense, bad_arguments, internal, breaks, own_error, start_child, fetch),
-        *(write_at, variables, write_later, write_kept, now, add, finish, number),
+        *(write_at, variables, write_later, write_kept, now, add, finish, number, sql),
     )
 }
 

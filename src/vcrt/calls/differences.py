@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -18,8 +18,15 @@ from typing import Any, TypeAlias
 
 from vcrt.certificates.certificates import Certificate
 from vcrt.environments.contract import Episode
-from vcrt.environments.folder_states import Entry, named_tree, printable_path, with_texts
+from vcrt.environments.folder_states import (
+    Entry,
+    named_tree,
+    printable_path,
+    with_rows,
+    with_texts,
+)
 from vcrt.environments.shared_prefixes import state_after
+from vcrt.environments.states.database_rows import opened_copy
 from vcrt.environments.states.object_copies import deeply
 from vcrt.environments.states.object_states import differences, form_of, without_keys
 from vcrt.environments.tool_calls import CallEnvironment, is_redacted, unseen_by
@@ -163,19 +170,24 @@ def _of_bytes(environment: CallEnvironment[Any], one: Any, other: Any) -> Iterat
     kept = [environment.snapshot(each) for each in (one, other)]
     contents: list[Any] = [getattr(each, "content", each) for each in kept]
     names = [{drawn: own for own, drawn in getattr(each, "ids", {}).items()} for each in kept]
-    found = _of_rows(contents, names, "state")
+    ends: list[tuple[bytes, ...]]
+    ends = [(each if isinstance(each, bytes) else b"",) for each in contents]
+    found = _of_rows(ends, names, "state")
     if all(isinstance(each, dict) and _is_tree(each) for each in contents):
         by_path = [{with_texts(p, n): p for p in c} for c, n in zip(contents, names, strict=True)]
-        trees = [named_tree(c, n) for c, n in zip(contents, names, strict=True)]
+        trees = [named_tree(with_rows(c), n) for c, n in zip(contents, names, strict=True)]
         for path in sorted({*trees[0], *trees[1]}):
             entry, now = (each.get(path, Entry("", 0, b"")) for each in trees)
             known = path, f"{{state}}/{path}"  # a class's own, and those of vcrt.folder
             ignored = any(fnmatchcase(n, pattern) for pattern in environment.ignored for n in known)
             if not ignored and entry[:3] != now[:3]:
-                where, old = f"file {printable_path(path)}", [p.get(path) for p in by_path]
-                raw = [c[p].content if p else None for c, p in zip(contents, old, strict=True)]
+                where, old = f"file {printable_path(path)}", [p.get(path, path) for p in by_path]
+                both = zip(contents, old, strict=True)
+                ends = [
+                    tuple(c[k].content if k in c else b"" for k in (p, f"{p}-wal")) for c, p in both
+                ]
                 first, then = (each.content if each.kind else None for each in (entry, now))
-                found += _of_rows(raw, names, where) or [_of_lines(first, then, where)]
+                found += _of_rows(ends, names, where) or [_of_lines(first, then, where)]
     said = environment.canonical
     yield from found or [_of_lines(said(one), said(other), "state")]
 
@@ -185,20 +197,17 @@ def _is_tree(content: Mapping[str, object]) -> bool:
 
 
 def _of_rows(
-    contents: Sequence[Any], names: Sequence[Mapping[str, str]], where: str
+    ends: Sequence[tuple[bytes, ...]], names: Sequence[Mapping[str, str]], where: str
 ) -> list[_Place]:
     """Compare the rows of two databases of SQLite, with ids named; [] for what are none, and for equal rows."""
     with suppress(sqlite3.Error):
-        one, other = map(_rows, contents, names)
+        one, other = map(_rows, ends, names)
         return list(_of_forms(form_of(one), form_of(other), where))
     return []
 
 
-def _rows(content: Any, names: Mapping[str, str]) -> dict[str, list[dict[str, object]]]:
-    if not isinstance(content, bytes) or not content.startswith(b"SQLite format 3\0"):
-        raise sqlite3.DatabaseError
-    with closing(sqlite3.connect(":memory:")) as database:
-        database.deserialize(content[:18] + b"\1\1" + content[20:])  # in no write-ahead mode
+def _rows(end: tuple[bytes, ...], names: Mapping[str, str]) -> dict[str, list[dict[str, object]]]:
+    with opened_copy(*end) as database:
         database.text_factory = partial(str, encoding="utf-8", errors="backslashreplace")
         tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         database.row_factory = sqlite3.Row

@@ -1,7 +1,8 @@
 """Keep states that are folders: read them as values, put them back in place, and write them as canonical bytes.
 
-A folder's paths, their types and modes, and the bytes of files and links count. The time of a file's last change
-is put back too, because programs such as git use it, but it does not count; owners and other times are ignored.
+A folder's paths, their types and modes, and the bytes of files and links count; of databases of SQLite, the rows. The
+time of a file's last change is put back too, because programs such as git use it, but it does not count; owners and
+other times are ignored.
 Not covered: sockets, pipes and devices, which are refused, and other programs that change the folder meanwhile.
 """
 
@@ -18,6 +19,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeAlias
 
+from vcrt.environments.states.database_rows import database_form
 from vcrt.errors import MalformedInputError, TooLargeError
 from vcrt.hashing import Json, canonical_json, sha256_hex
 
@@ -38,6 +40,7 @@ class Entry(NamedTuple):
     changed_ns: int = 0
 
 
+_NOTHING = Entry("", 0, b"")
 #: What a folder holds, by path from it, each folder before what is in it.
 Tree: TypeAlias = dict[str, Entry]
 
@@ -130,14 +133,28 @@ def canonical_tree(
     """Return the canonical bytes of a tree, without paths that match a pattern of ``ignored`` (``fnmatch``).
 
     ``names`` maps texts, such as the folder's path, to replacements wherever they occur in paths, files and links.
+    Databases of SQLite count by their rows (:mod:`vcrt.environments.states.database_rows`).
     """
-    patterns = tuple(ignored)
-    kept = {p: e for p, e in tree.items() if not any(fnmatchcase(p, each) for each in patterns)}
+    patterns, rows_of = tuple(ignored), with_rows(tree)
+    kept = {p: e for p, e in rows_of.items() if not any(fnmatchcase(p, each) for each in patterns)}
     rows: list[Json] = [
         [printable_path(path), entry.kind, entry.mode, sha256_hex(entry.content)]
         for path, entry in sorted(named_tree(kept, names or {}).items())
     ]
     return canonical_json(rows)
+
+
+def with_rows(tree: Mapping[str, Entry]) -> Tree:
+    """Return a tree in which databases of SQLite have their rows in place of their bytes, and no log beside them."""
+    found = dict(tree)
+    for path, entry in tree.items():
+        log, journal = (tree.get(path + kind, _NOTHING).content for kind in ("-wal", "-journal"))
+        form = None if journal or entry.kind != "file" else database_form(entry.content, log)
+        if form is not None:
+            found[path] = entry._replace(content=form)
+            for kind in ("-wal", "-shm", "-journal"):
+                found.pop(path + kind, None)
+    return found
 
 
 def named_tree(tree: Mapping[str, Entry], names: Mapping[str, str]) -> Tree:

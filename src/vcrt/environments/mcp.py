@@ -16,7 +16,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from shutil import copytree
@@ -62,15 +62,16 @@ _FILE_BYTES, _OPEN_FILES = 1 << 30, 4096
 _protections = cache(protections_by)
 #: Commands of servers and tools that were seen to write nothing after an answer.
 _SETTLED = set[tuple[tuple[str, ...], str]]()
-#: A call in a state: name, arguments, and what its drawn ids follow from.
-_Call: TypeAlias = tuple[str, Mapping[str, Json], bytes]
+#: A call in a state: name and arguments.
+_Call: TypeAlias = tuple[str, Mapping[str, Json]]
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
     """A state as a value: the initial state, the calls since, the content of the folder, and its canonical bytes.
 
-    ``ids`` are the ids that the server drew, by those that stand for them in outputs and in the canonical bytes.
+    ``ids`` are the ids that the server drew, by those that stand for them in outputs and in the canonical bytes, which
+    follow from ``seeds``, one for each call.
     """
 
     initial: Json
@@ -78,6 +79,7 @@ class Kept:
     content: object
     form: bytes
     ids: Mapping[str, str]
+    seeds: tuple[bytes, ...]
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -92,6 +94,7 @@ class ServerState:
     calls: list[_Call]
     kept: Kept | None
     anew: bool = False
+    seeds: list[bytes] = field(default_factory=list)
 
 
 class McpEnvironment(CallEnvironment[ServerState]):
@@ -233,7 +236,8 @@ class McpEnvironment(CallEnvironment[ServerState]):
                 remedy=error.remedy,
             )
         before = None if (self.command, name) in _SETTLED else self._kept(state).form
-        state.calls.append((name, arguments, seed))
+        state.calls.append((name, arguments))
+        state.seeds.append(seed)
         state.kept = None
         self._host.memory = self._memory(state.initial, state.calls) or self._host.memory
         answer = self._made(server, name, arguments, seed)
@@ -282,7 +286,9 @@ class McpEnvironment(CallEnvironment[ServerState]):
 
     def restore(self, snapshot: Any) -> ServerState:
         """Restore a snapshot; first keep the state that the server was in, since somebody may ask about it again."""
-        state = ServerState(snapshot.initial, list(snapshot.calls), snapshot)
+        state = ServerState(
+            snapshot.initial, list(snapshot.calls), snapshot, seeds=list(snapshot.seeds)
+        )
         self._enter(state)
         return state
 
@@ -312,7 +318,7 @@ class McpEnvironment(CallEnvironment[ServerState]):
         return Versions(
             environment=self.name,
             adapter="mcp/1",
-            canonicalizer="folder/1",
+            canonicalizer="folder/2",
             verifier=f"{about.server}; {own.verifier}",
             libraries={
                 "protocol": about.protocol,
@@ -357,12 +363,12 @@ class McpEnvironment(CallEnvironment[ServerState]):
         assert start is not None
         self.put_back(self._host.place().state, start.content)
         self._host.ids = dict(start.ids)
-        for name, arguments, seed in again:
+        for (name, arguments), seed in zip(again, kept.seeds, strict=False):
             with suppress(CallRefused):
                 self._made(self._running(), name, arguments, seed)
         self._host.memory = memory
         if again:
-            state.kept = self._taken(kept.initial, kept.calls)
+            state.kept = self._taken(kept.initial, kept.calls, kept.seeds)
             if state.kept.form != kept.form:
                 raise VerifierFailure(
                     "calls that were made again led to another state",
@@ -382,13 +388,16 @@ class McpEnvironment(CallEnvironment[ServerState]):
         if state.kept is None:
             if self._host.current() is not state:
                 self._enter(state)
-            state.kept = self._taken(state.initial, tuple(state.calls))
+            state.kept = self._taken(state.initial, tuple(state.calls), tuple(state.seeds))
         return state.kept
 
-    def _taken(self, initial: Json, calls: tuple[_Call, ...]) -> Kept:
+    def _taken(
+        self, initial: Json, calls: tuple[_Call, ...], seeds: tuple[bytes, ...] = ()
+    ) -> Kept:
         folder = self._host.place().state
         content = self.keep(folder)
-        return Kept(initial, calls, content, self.content(folder, content), dict(self._host.ids))
+        form = self.content(folder, content)
+        return Kept(initial, calls, content, form, dict(self._host.ids), seeds)
 
     def _entered(self, state: ServerState) -> Server:
         """Return the server, in that state."""

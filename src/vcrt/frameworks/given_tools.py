@@ -85,7 +85,7 @@ class ToolsEnvironment(CallEnvironment[Any]):
             adapter="tools/1",
             canonicalizer="objects/3"
             if kind.__kept__.is_objects
-            else f"{type(kind.__kept__).__name__}/1",
+            else f"{type(kind.__kept__).__name__}/{kind.__kept__.form}",
             verifier=f"{own_module_name(kind)} {json_digest([digests, kind.__kept__.version()])}",
             libraries={name: version(name) for name in names},
         )

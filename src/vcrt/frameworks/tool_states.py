@@ -13,7 +13,6 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,9 +27,10 @@ from vcrt.environments.folder_states import (
     write_files,
 )
 from vcrt.environments.outside_effects import PROCESSES, unheard
+from vcrt.environments.states.database_rows import canonical_rows
 from vcrt.environments.states.object_copies import copied
 from vcrt.errors import MalformedInputError
-from vcrt.hashing import Json, canonical_json, file_digest, json_digest, sha256_hex
+from vcrt.hashing import Json, file_digest, json_digest, sha256_hex
 
 #: What stands for the place of a state's files in arguments, outputs and files.
 STATE = "{state}"
@@ -43,6 +43,8 @@ class ToolState(ABC):
     is_objects: ClassVar[bool] = False
     #: Kinds of effects outside of the process that the state's bytes show (:mod:`vcrt.environments.outside_effects`).
     effects: ClassVar[tuple[str, ...]] = ()
+    #: The number of the form of the states' bytes.
+    form: ClassVar[int] = 1
     #: What the states' bytes leave out.
     ignored: tuple[str, ...] = ()
 
@@ -152,6 +154,7 @@ class Folder(ToolState):
     """A state that is a folder; see :func:`folder`."""
 
     effects = (PROCESSES,)
+    form = 2
 
     def __init__(
         self, template: Path | None, opened: Callable[[str], Any] | None, ignored: tuple[str, ...]
@@ -257,29 +260,7 @@ class SqliteFile(ToolState):
                 remedy="take both as one folder: state=vcrt.folder(FOLDER), with the database in it",
             )
         with closing(sqlite3.connect(_database(state))) as connection:
-            connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
-            found: list[Json] = [
-                [_cell(value) for value in row]
-                for row in connection.execute(
-                    "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"
-                )
-            ]
-            for pragma in ("user_version", "application_id", "encoding", "journal_mode"):
-                found.append([pragma, _cell(connection.execute(f"PRAGMA {pragma}").fetchone()[0])])
-            found += [[_cell(t), self._rows(connection, t)] for t in _tables(connection)]
-        return canonical_json(found)
-
-    def _rows(self, connection: sqlite3.Connection, table: str) -> list[list[Json]]:
-        quoted = '"' + table.replace('"', '""') + '"'
-        hidden = _hidden_row_number(connection, quoted) if self._row_order else ""
-        try:
-            rows = connection.execute(f"SELECT {hidden}* FROM {quoted}").fetchall()
-        except sqlite3.OperationalError as error:  # a virtual table of another program
-            raise MalformedInputError(
-                "a table that SQLite cannot read here", where=table, found=str(error)
-            ) from error
-        cells = [[_cell(value) for value in row] for row in rows]
-        return cells if self._row_order else sorted(cells, key=canonical_json)
+            return canonical_rows(connection, row_order=self._row_order)
 
     def snapshot(self, state: _Files) -> bytes:
         """Return the database as one value."""
@@ -306,31 +287,8 @@ def _database(state: _Files) -> Path:
     return state.folder / "state.db"
 
 
-def _tables(connection: sqlite3.Connection) -> list[str]:
-    asked = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
-    return [str(table) for (table,) in connection.execute(asked).fetchall()]
-
-
 def _read_only(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
-
-
-def _hidden_row_number(connection: sqlite3.Connection, table: str) -> str:
-    """Return ``rowid, `` for a table that numbers its rows in no column that is seen."""
-    facts = connection.execute(f"PRAGMA table_info({table})").fetchall()
-    columns = {str(name).lower() for _, name, *_ in facts}
-    for name in ("rowid", "oid", "_rowid_"):
-        if name in columns:
-            continue
-        with suppress(sqlite3.OperationalError):  # a table without row numbers, or a virtual one
-            connection.execute(f"SELECT {name} FROM {table} LIMIT 1")
-            return f"{name}, "
-    return ""
-
-
-def _cell(value: object) -> Json:
-    """Write a value so that values of two types differ: a text, a blob, 1 and 1.0."""
-    return repr(value)
 
 
 @contextmanager

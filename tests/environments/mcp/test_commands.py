@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -124,6 +126,32 @@ def test_without_a_place_of_its_ids_its_log_is_left_out(tmp_path, start, capsys)
     assert "'ad'" in refused(capsys, "schedule", str(log), *given)
     with pytest.raises(MalformedInputError, match="no place of an id"):
         vcrt.mcp_server(SMALL, state=start, ids=["=id"])
+
+
+def sql(statement, rows=()):
+    return ("sql", {"statement": statement}, json.dumps([*rows]))
+
+
+def test_a_database_counts_by_its_rows_also_with_a_log_beside_it(tmp_path, start, capsys):
+    with closing(sqlite3.connect(start / "shop.db")) as database:
+        database.executescript(
+            "CREATE TABLE t (name, text); INSERT INTO t VALUES (1, 'a'), (2, 'b')"
+        )
+    # Rows of other lengths lie elsewhere in each order.
+    log = log_of(
+        tmp_path,
+        [sql(f"UPDATE t SET text = '{'x' * 3000}' WHERE name = 1")],
+        [sql(f"UPDATE t SET text = '{'y' * 5000}' WHERE name = 2")],
+        [sql("UPDATE t SET text = 'z' WHERE name = 2")],
+        [sql("SELECT name FROM t WHERE text = 'z'", [[2]])],
+    )
+    options = ["--mcp", SMALL, "--state", str(start), "--restart"]
+    code, out, _ = run(capsys, "schedule", str(log), "--json", *options)
+    assert code == 0
+    (found,) = json.loads(out)
+    assert found["waves"] == [[0, 1], [2], [3]]
+    places = {each["where"] for edge in found["edges"] for each in edge.get("difference") or ()}
+    assert 'file shop.db["t"][1]["text"]' in places
 
 
 def test_over_http_a_server_is_put_back_into_a_state(start):
