@@ -111,6 +111,42 @@ def test_what_took_too_long_is_named_and_bears_no_hint_that_is_true(capsys, many
     assert "27 more: replayed in part, for lack of time (--within)" in out
 
 
+SHY = """
+import json
+import vcrt
+
+
+class Shy(vcrt.CallEnvironment):
+    name = "shy"
+
+    def reset(self, initial):
+        return {"rows": initial}
+
+    def call(self, state, name, arguments):
+        if name == "rows":
+            return state["rows"]
+        if not arguments["confirm"]:
+            said = {"success": False, "why": "say confirm=true"}
+            return said if name == "drop" else {"content": [{"type": "text", "text": json.dumps(said)}]}
+        state["rows"] = 0
+        return {"success": True}
+"""
+
+
+@pytest.mark.parametrize("tool", ["drop", "drop_by_mcp"])
+def test_a_call_that_says_that_it_failed_is_no_evidence_of_reading(capsys, tmp_path, tool):
+    (tmp_path / "shy.py").write_text(SHY, encoding="utf-8")
+    calls = [{"name": tool, "arguments": {"confirm": False}}, {"name": "rows", "arguments": {}}]
+    log = tmp_path / "log.jsonl"
+    log.write_text(
+        "".join(json.dumps({"id": str(k), "initial": k, "calls": calls}) + "\n" for k in range(60))
+    )
+    code, out, _ = run(capsys, "annotate", log, "--environment", tmp_path / "shy.py:Shy", "--json")
+    assert code == 0
+    found = {one["name"]: one["annotations"] for one in json.loads(out)["tools"]}
+    assert found == {tool: {}, "rows": {"readOnlyHint": True, "destructiveHint": False}}
+
+
 OF_PROCESS = '''
 """Its states hold the number of the process: no two replays in two processes are equal."""
 import os

@@ -763,8 +763,8 @@ def test_rounds_that_the_time_limit_leaves_open_are_not_said_to_be_needed(writte
     given = ("schedule", path, "--environment", f"{SHOP}:Shop", "--jobs", "1")
     _, out, _ = run(capsys, *given, "--within", "1e-9")
     assert (
-        "3 calls in 2 rounds in the log; 3 are kept apart, with what is not settled, as not all that was sent together "
-        "is safe\n" in out
+        "3 calls in 2 rounds in the log; 3 here, as some of what was sent together conflicts or is not "
+        "settled\n" in out
     )
     _, out, _ = run(capsys, *given)
     assert "3 calls in 2 rounds in the log; no fewer would do\n" in out

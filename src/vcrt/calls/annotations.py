@@ -11,12 +11,12 @@ cannot see, such as whether an update destroys something or reaches out of the e
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from vcrt.calls.call_logs import unwrapped
 from vcrt.calls.conditions import (
     Arguments,
     Condition,
@@ -509,13 +509,16 @@ def _is_refused(lattice: Lattice, episode: Episode, context: int, operation: int
 
 
 def is_error(output: str) -> bool:
-    """Tell whether an output is an object that reports an error, as a refusal does."""
-    if not output.startswith('{"error":'):
+    """Tell whether an output, in MCP's content too, has an ``error``, or a ``success`` or ``ok`` that is false."""
+    if not any(word in output for word in ("error", "success", "ok")):
         return False
     try:
-        return bool(json.loads(output)["error"])
+        found = [each for each in unwrapped(output) if isinstance(each, dict)]
     except ValueError:  # an output that is kept in part
-        return True
+        return output.startswith('{"error":')
+    return any(
+        each.get("error") or False in (each.get("success"), each.get("ok")) for each in found
+    )
 
 
 def _alike(one: _Answer, other: _Answer) -> bool:

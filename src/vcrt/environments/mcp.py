@@ -374,6 +374,7 @@ class McpEnvironment(CallEnvironment[ServerState]):
                     "calls that were made again led to another state",
                     where=f"environment {self.name!r}, {counted(len(again), 'call')}",
                     expected="a server that does the same when it is asked the same",
+                    remedy="say where ids stand that it draws (--ids); a class's `content` leaves out times",
                 )
         self._host.state = weakref.ref(state)
 

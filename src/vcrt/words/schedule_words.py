@@ -118,8 +118,9 @@ def _rounds_line(one: Scheduled, schedule: Schedule) -> str:
     if enough < rounds:
         found = f"{enough} would do: {fewer}, if each call takes as long"
     elif enough > rounds:
-        need = "are kept apart, with what is not settled" if schedule.unsettled else "are needed"
-        found = f"{enough} {need}, as not all that was sent together is safe"
+        found = f"{enough} are needed, as not all that was sent together is safe"
+        if schedule.unsettled:
+            found = f"{enough} here, as some of what was sent together conflicts or is not settled"
     return f"{calls} in {counted(rounds, 'round')} in the log; {found}"
 
 
