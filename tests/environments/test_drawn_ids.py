@@ -119,6 +119,12 @@ def test_a_call_made_again_draws_another_id(tmp_path):
     assert not found.left_out
 
 
+def test_another_id_of_a_call_made_again_is_no_other_answer_in_one_state(tmp_path):
+    calls = [("create", {"title": "standup"})] * 2 + [("titles", {})]
+    environment = vcrt.tools_environment(Calendar, ids=IDS)
+    assert vcrt.annotate([log_of(tmp_path, *calls)], environment=environment).num_disputed == 0
+
+
 def test_a_certificate_is_replayed_with_the_same_ids(tmp_path):
     environment = vcrt.tools_environment(Calendar, ids=IDS, name="calendar")
     # Windows: the calls before one have drawn as they do in the whole trace.

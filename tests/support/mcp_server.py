@@ -99,6 +99,36 @@ def sql(statement):
     return json.dumps(rows)
 
 
+def part(task):
+    """A task within another one, whose id begins with that of the other; the answer is the id alone."""
+    drawn = f"{task}.{secrets.token_hex(4)}"
+    (FOLDER / f"{drawn}.md").write_text("part")
+    return drawn
+
+
+def take(given=None):
+    """The id that is given, or the first of those that wait in a file: it draws none."""
+    if given is not None:
+        return json.dumps({"id": given})
+    first, *others = (FOLDER / "waiting").read_text().split()
+    (FOLDER / "waiting").write_text(" ".join(others))
+    return json.dumps({"id": first})
+
+
+def counted(title):
+    """A file with the next number."""
+    drawn = f"item-{len(list(FOLDER.glob('item-*'))):08d}"
+    (FOLDER / drawn).write_text(title)
+    return json.dumps({"id": drawn})
+
+
+def two(title):
+    """Two ids, one of which may be an object, or nothing."""
+    one, other = secrets.token_hex(8), secrets.token_hex(8)
+    (FOLDER / one).write_text(f"{title} {other}")
+    return json.dumps({"one": one, "other": other, "object": {"id": one}, "nothing": None})
+
+
 def number(title):
     return json.dumps({"id": len(list(FOLDER.iterdir()))})
 
@@ -192,6 +222,7 @@ TOOLS = {
         *(write, read, read_cached, read_as_started, note, notes, die, hang, noise, torn),
         *(torn_line, nonsense, bad_arguments, internal, breaks, own_error, start_child, fetch),
         *(write_at, variables, write_later, write_kept, now, add, finish, number, sql),
+        *(part, take, counted, two),
     )
 }
 

@@ -202,6 +202,7 @@ class _Answer:
     refused: bool
     witness: Witness
     sources: set[str]
+    turn: Json = None  # of a call that draws: each repetition draws something else
 
 
 @dataclass(slots=True)
@@ -270,12 +271,13 @@ class Evidence:
                 refused=_is_refused(lattice, episode, number, operation),
                 witness=_witness(episode, context.sequence, (operation,)),
                 sources=set() if known is None else known.sources,
+                turn=_payload(episode.operations[operation]).get("turn"),
             )
             given.sources.add(episode.provenance.source)
             # A refusal that a trace has is an answer after which the state is known; elsewhere it is not.
             if known is None or (known.after is None and accepted):
                 self.answers[key] = given
-            if known is not None and not _alike(known, given):
+            if known is not None and known.turn == given.turn and not _alike(known, given):
                 self.disputed.add(key)
 
     def _add_pairs(
@@ -409,8 +411,7 @@ class Evidence:
             num_refused=refused,
             num_sources=len({source for seen in met.values() for source in seen.sources}),
             not_commuted_in=self._units(
-                tools,
-                [(key, seen.sources, seen.verdict != "diamond") for key, seen in kept],
+                tools, [(key, seen.sources, seen.verdict != "diamond") for key, seen in kept]
             ),
             condition=learn(samples, one_tool=one_tool),
             untried=untried(

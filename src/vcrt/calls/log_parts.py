@@ -9,16 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from vcrt.calls.log_events import (
-    Answered,
-    Called,
-    Event,
-    Said,
-    Turn,
-    bare,
-    malformed,
-    unread_in,
-)
+from vcrt.calls.log_events import Answered, Called, Event, Said, Turn, bare, malformed, unread_in
 from vcrt.calls.log_fields import arguments_of, flagged, require_notes, text_of
 from vcrt.errors import MalformedInputError
 

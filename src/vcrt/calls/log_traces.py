@@ -12,16 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vcrt.calls.log_events import (
-    Answered,
-    Called,
-    Event,
-    Said,
-    Turn,
-    Unread,
-    malformed,
-    unread_in,
-)
+from vcrt.calls.log_events import Answered, Called, Event, Said, Turn, Unread, malformed, unread_in
 from vcrt.calls.log_forms import events_of, parsed
 from vcrt.documents import strict_json
 from vcrt.environments.tool_calls import Call, Span, call_text

@@ -37,12 +37,7 @@ from vcrt.errors import MalformedInputError, TooLargeError
 from vcrt.hashing import Json
 from vcrt.limits import MAX_COMPLETE, MAX_COUNTED, MAX_REPRESENTATIVES
 from vcrt.orders import Order
-from vcrt.partial_orders import (
-    PartialOrder,
-    members,
-    num_contexts_of_pairs,
-    num_linear_extensions,
-)
+from vcrt.partial_orders import PartialOrder, members, num_contexts_of_pairs, num_linear_extensions
 from vcrt.printable import counted
 
 
@@ -316,8 +311,7 @@ def dependence(num_operations: int, pairs: Iterable[tuple[int, int]]) -> tuple[i
 
 
 def representatives(
-    dependent: Sequence[int],
-    refuses: Callable[[int, int], bool] = lambda done, operation: False,
+    dependent: Sequence[int], refuses: Callable[[int, int], bool] = lambda done, operation: False
 ) -> list[Order]:
     """Return the lexicographically least order of each class; a refused order ends with the refused operation.
 

@@ -36,11 +36,7 @@ def print_schedules(
         mermaid: Print flow charts for Mermaid.
         dot: Print graphs for Graphviz.
     """
-    from vcrt.words.schedule_words import (
-        as_dot,
-        as_mermaid,
-        schedule_lines,
-    )
+    from vcrt.words.schedule_words import as_dot, as_mermaid, schedule_lines
 
     missing = tuple(dict.fromkeys(each for one in found for each in one.left_out))
     if json:
@@ -117,12 +113,7 @@ def _document(one: Scheduled) -> dict[str, Json]:
 
     left_out: Json = [each.to_json() for each in one.left_out]
     if one.schedule is None:
-        return {
-            "name": one.name,
-            "problem": one.problem,
-            "complete": False,
-            "left_out": left_out,
-        }
+        return {"name": one.name, "problem": one.problem, "complete": False, "left_out": left_out}
     found = scheduled_document(one, one.schedule)
     complete = one.schedule.complete and not left_out
     return {"name": one.name, **found, "complete": complete, "left_out": left_out}

@@ -169,6 +169,13 @@ def named_tree(tree: Mapping[str, Entry], names: Mapping[str, str]) -> Tree:
     return found
 
 
+def holds(content: object, text: str) -> bool:
+    """Tell whether a text stands in a path, file or link of a tree, or in what ``repr`` says of another value."""
+    if not isinstance(content, dict) or not all(isinstance(e, Entry) for e in content.values()):
+        return text in repr(content)
+    return any(text in path or text.encode() in e.content for path, e in content.items())
+
+
 def printable_path(path: str) -> str:
     """Return a path as text that UTF-8 can hold; different paths give different texts."""
     try:

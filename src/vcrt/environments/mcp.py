@@ -28,6 +28,7 @@ from vcrt.environments.folder_states import (
     Tree,
     Workplace,
     canonical_tree,
+    holds,
     put_back,
     read_tree,
     with_texts,
@@ -160,6 +161,7 @@ class McpEnvironment(CallEnvironment[ServerState]):
         self._beginnings: OrderedDict[bytes, Kept] = OrderedDict()
         self._about: About | None = None
         self._last: Tree = {}
+        self._drawn_as: dict[str, str] = {}
         weakref.finalize(self, self._host.close)
 
     # Methods that a subclass may override, for states that are more than files.
@@ -446,30 +448,43 @@ class McpEnvironment(CallEnvironment[ServerState]):
         except Refusal as refusal:
             raise CallRefused(self._named(str(refusal)) or "no valid arguments") from refusal
         if seed and not result.get("isError"):
-            self._host.ids |= self._drawn(name, result, seed)
+            self._host.ids |= self._drawn(name, arguments, result, seed)
             result = self._named(result)
         return self.answer(name, result)
 
-    def _drawn(self, name: str, result: Mapping[str, Json], seed: bytes) -> dict[str, str]:
-        """Return the ids that a call of a tool in ``ids`` drew, by others that follow from the call alone."""
+    def _drawn(
+        self, name: str, arguments: Mapping[str, Json], result: Mapping[str, Json], seed: bytes
+    ) -> dict[str, str]:
+        """Return the ids that a call of a tool in ``ids`` drew, by others that follow from the call alone.
+
+        What an earlier call drew, and what the start or the call's own arguments hold, this call did not draw.
+        """
         texts: Any = [result.get("structuredContent"), text_of(result)]
         with suppress(ValueError):
-            texts.append(json.loads(texts[1]))
+            texts.insert(1, json.loads(texts[1]))
         texts += [each["result"] for each in texts if isinstance(each, dict) and "result" in each]
-        found = next((ids for each in texts if (ids := ids_at(each, self.ids[name]))), [])
-        known, own = {*self._host.ids, *self._host.ids.values()}, {}
+        every = [[x for x in ids_at(one, self.ids[name]) if x is not None] for one in texts]
+        found = min(filter(None, every), key=lambda ids: {*map(type, ids)} != {str}, default=[])
+        held = [arguments, *(one.content for one in self._beginnings.values())]
+        own: dict[str, str] = {}
         for number, drawn in enumerate(found):
-            if drawn in known:
-                continue  # an earlier call drew it
+            drawn = with_texts(drawn, {text: other for other, text in own.items()})
+            other, fault = f"id-{sha256_hex(seed + b'%d' % number)[:20]}", ""
             if not isinstance(drawn, str) or not _LONG_ID.fullmatch(drawn):
+                fault = "8 or more characters, no number or word: it is looked for as it stands"
+            elif drawn in self._host.ids or drawn in own or any(holds(o, drawn) for o in held):
+                continue
+            elif self._drawn_as.setdefault(drawn, other) != other:
+                fault = "an id that no other call gets in another order, as those of a counter"
+            if fault:
                 raise MalformedInputError(
                     "an id of an MCP server that may stand for something else, too",
                     where=f"environment {self.name!r}, tool {name!r}",
                     found=repr(drawn)[:80],
-                    expected="8 or more characters, no number or word: it is looked for in files and outputs",
+                    expected=fault,
                     remedy="take the place out of `ids`",
                 )
-            own[f"id-{sha256_hex(seed + b'%d' % number)[:20]}"] = drawn
+            own[other] = drawn
         return own
 
     def _asked(self, ask: Callable[[], dict[str, Json]]) -> Any:
@@ -503,7 +518,8 @@ class McpEnvironment(CallEnvironment[ServerState]):
 
     def _placed(self, value: Json) -> Any:
         state = str(self._host.place().state / self.file)
-        return with_texts(value, {self.root: state, STATE: state, **self._host.ids})
+        ids = dict(reversed(self._host.ids.items()))  # an id may have an earlier one in it
+        return with_texts(value, {**ids, self.root: state, STATE: state})
 
     def _description(self, place: Workplace) -> Description:
         variables = empty_environment() | {"LANG": "C.UTF-8", "TZ": "UTC"}

@@ -25,7 +25,7 @@ _BEGIN = (
 _UNSEEN = (
     "the server's answers depend on something outside of its folder or file: if it keeps it in its memory, or a "
     "database open, --restart, and --shown-by TOOL for a tool without arguments that shows it; what a clock or chance "
-    "decides takes a class with `answer` (docs/tool-calls.md)"
+    "decides, as the order of ids that are drawn, takes a class with `answer` (docs/tool-calls.md)"
 )
 
 
@@ -76,7 +76,7 @@ class McpServer:
                 "remembered": frozenset({EVERY_TOOL} if self.restart else ()),
                 "shown_by": self.shown_by,
                 "url": self.url,
-                "ids": dict(self.ids),
+                "ids": {tool: [at for of, at in self.ids if of == tool] for tool, _ in self.ids},
                 "begin_advice": _BEGIN,
                 "unseen": _UNSEEN,
             },

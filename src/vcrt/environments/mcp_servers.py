@@ -14,7 +14,6 @@ import shutil
 import socket
 import threading
 import time
-import uuid
 from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -84,7 +83,8 @@ class Server:
     def __init__(self, description: Description, place: Path) -> None:
         self._of = description
         self._process = os.getpid()
-        self._mark = uuid.uuid4().hex
+        # Not drawn: what a call draws, the same call draws in another process, too.
+        self._mark = json_digest([self._process, id(self), time.time_ns()])
         self._log = place / "stderr"
         self._parameters = _parameters(description, place, self._mark)
         self._loop = asyncio.new_event_loop()

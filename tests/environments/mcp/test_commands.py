@@ -16,7 +16,7 @@ import vcrt
 from command_line import refused, run
 from explorer_support import without_processes
 from mcp_support import SERVER
-from vcrt.environments.tool_calls import CallRefused
+from vcrt.environments.tool_calls import Call, CallRefused, operations_of
 from vcrt.errors import MalformedInputError, UnavailableError, VcrtError
 
 #: The small server of the tests, which may be told to misbehave.
@@ -113,6 +113,70 @@ def test_ids_that_a_server_draws_have_one_name_in_every_order(tmp_path, start, c
     assert edges - in_memory == {(0, 3), (1, 2)}
     assert in_memory <= edges | {(0, 4)}
     assert "tOfTheLog" not in json.dumps(found["calls"])
+
+
+def scheduled(capsys, log, start, *ids):
+    """Return the edges of a log's schedule."""
+    given = ["--json", "--mcp", SMALL, "--state", str(start), "--ids", *ids]
+    code, out, _ = run(capsys, "schedule", str(log), *given)
+    assert code == 0
+    (found,) = json.loads(out)
+    return {(edge["first"], edge["second"]) for edge in found["edges"]}
+
+
+def test_an_id_may_have_an_earlier_one_in_it_and_be_the_whole_output(tmp_path, start, capsys):
+    one, inner = "tOfTheLog1", "tOfTheLog1.0a1b2c3d"
+    calls = [task("a", one), ("part", {"task": one}, inner), finish(inner), task("b", "tOfTheLog2")]
+    log = log_of(tmp_path, *([each] for each in calls))
+    assert scheduled(capsys, log, start, "add=task.id", "part=") == {(0, 1), (1, 2)}
+
+
+def test_what_the_start_or_the_call_holds_is_not_drawn(tmp_path, start, capsys):
+    # Were they taken for drawn, each call would give its own name in both orders.
+    (start / "waiting").write_text("0a1b2c3d4e 1b2c3d4e5f")
+    taken = [("take", {}, f'{{"id": "{drawn}"}}') for drawn in ("0a1b2c3d4e", "1b2c3d4e5f")]
+    assert scheduled(capsys, log_of(tmp_path, taken), start, "take=id") == {(0, 1)}
+    given = [("take", {"given": f"a-{n:08d}"}, f'{{"id": "a-{n:08d}"}}') for n in range(2)]
+    assert scheduled(capsys, log_of(tmp_path, given), start, "take=id") == set()
+
+
+def test_the_next_number_of_a_counter_is_no_id_that_was_drawn(tmp_path, start, capsys):
+    made = [("counted", {"title": t}, f'{{"id": "item-{n:08d}"}}') for n, t in enumerate("ab")]
+    log = log_of(tmp_path, made)
+    given = ["--mcp", SMALL, "--state", str(start)]
+    assert "as those of a counter" in refused(
+        capsys, "schedule", str(log), *given, "--ids", "counted=id"
+    )
+    code, out, _ = run(capsys, "schedule", str(log), "--json", *given)
+    assert code == 0
+    assert [(edge["first"], edge["second"]) for edge in json.loads(out)[0]["edges"]] == [(0, 1)]
+
+
+def test_a_tool_may_draw_ids_in_two_places(tmp_path, start, capsys):
+    def two(title, one, other):
+        said = {"one": one, "other": other, "object": {"id": one}, "nothing": None}
+        return ("two", {"title": title}, json.dumps(said))
+
+    log = log_of(
+        tmp_path,
+        [
+            two("a", "0a1b2c3d4e5f6071", "0a1b2c3d4e5f6072"),
+            two("b", "0a1b2c3d4e5f6073", "0a1b2c3d4e5f6074"),
+        ],
+    )
+    assert scheduled(capsys, log, start, "two=one", "two=other", "two=nothing") == set()
+    given = ["--mcp", SMALL, "--state", str(start), "--ids", "two=object"]
+    assert "may stand for something else" in refused(capsys, "schedule", str(log), *given)
+
+
+def test_a_server_is_not_ended_with_that_of_another_process_which_makes_the_same_call(start):
+    # What a call draws is the same in each process: also what the environment draws while it starts its server.
+    one, other = (vcrt.mcp_server(SMALL, state=start, ids=["add=task.id"])() for _ in range(2))
+    (add,) = operations_of([Call("add", {"title": "a"})])
+    states = [each.step(each.reset(None), add).state for each in (one, other)]
+    other.close()
+    assert one.call(states[0], "read", {"path": "a"})["content"][0]["text"] == "one"
+    one.close()
 
 
 def test_without_a_place_of_its_ids_its_log_is_left_out(tmp_path, start, capsys):
