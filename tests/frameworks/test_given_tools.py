@@ -6,6 +6,7 @@ import asyncio
 import json
 import sqlite3
 import threading
+import zipfile
 from contextlib import closing
 from pathlib import Path
 
@@ -471,6 +472,26 @@ def test_a_difference_of_two_databases_in_a_folder_names_file_table_row_and_colu
         "2",
         "1",
     )
+
+
+def test_a_difference_of_two_office_documents_names_the_part(tmp_path):
+    def tools(path):
+        def put(litres: int) -> str:
+            with zipfile.ZipFile(f"{path}/tank.xlsx", "w") as archive:
+                for name in ("docProps/core.xml", "xl/sheet1.xml", "xl/styles.xml"):
+                    part = zipfile.ZipInfo(name)
+                    archive.writestr(part, "<same/>" if "styles" in name else f"<v>{litres}</v>")
+            return "ok"
+
+        return [put]
+
+    environment = vcrt.tools_environment(tools_of=tools, state=vcrt.folder(), name="tanks")
+    (found,) = vcrt.schedule(puts(tmp_path), environment=environment)
+    (places,) = found.differences.values()
+    assert [(each.where, each.forward, each.reverse) for each in places] == [
+        ("file tank.xlsx, xl/sheet1.xml", '"<v>2</v>"', '"<v>1</v>"'),
+        ("file tank.xlsx, docProps/core.xml", '"<v>2</v>"', '"<v>1</v>"'),
+    ]
 
 
 def test_what_a_folder_ignores_is_left_out_of_no_hint(tmp_path):

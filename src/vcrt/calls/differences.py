@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
+from io import BytesIO
 from itertools import islice, zip_longest
 from typing import Any, TypeAlias
+from zipfile import BadZipFile, ZipFile
 
 from vcrt.certificates.certificates import Certificate
 from vcrt.environments.contract import Episode
 from vcrt.environments.folder_states import (
+    MAX_BYTES,
     Entry,
     named_tree,
     printable_path,
@@ -187,7 +191,7 @@ def _of_bytes(environment: CallEnvironment[Any], one: Any, other: Any) -> Iterat
                     tuple(c[k].content if k in c else b"" for k in (p, f"{p}-wal")) for c, p in both
                 ]
                 first, then = (each.content if each.kind else None for each in (entry, now))
-                found += _of_rows(ends, names, where) or [_of_lines(first, then, where)]
+                found += _of_rows(ends, names, where) or _of_members(first, then, where)
     said = environment.canonical
     yield from found or [_of_lines(said(one), said(other), "state")]
 
@@ -204,6 +208,24 @@ def _of_rows(
         one, other = map(_rows, ends, names)
         return list(_of_forms(form_of(one), form_of(other), where))
     return []
+
+
+def _of_members(one: bytes | None, other: bytes | None, where: str) -> list[_Place]:
+    """Compare two files by lines; of two archives (ZIP, as office documents are) what is in them, properties last."""
+    parts: list[dict[str, bytes]] = []
+    with suppress(BadZipFile, OSError, RuntimeError, ValueError, zlib.error):
+        for content in (one, other):
+            with ZipFile(BytesIO(content or b"")) as archive:
+                if sum(each.file_size for each in archive.infolist()) <= MAX_BYTES:
+                    parts.append({name: archive.read(name) for name in archive.namelist()})
+    if len(parts) < 2 or parts[0] == parts[1]:
+        return [_of_lines(one, other, where)]
+    first, then = parts
+    names = [n for n in {**first, **then} if first.get(n) != then.get(n)]
+    return [
+        _of_lines(first.get(name), then.get(name), f"{where}, {printable_path(name)}")
+        for name in sorted(names, key=lambda name: (name.startswith("docProps/"), name))
+    ]
 
 
 def _rows(end: tuple[bytes, ...], names: Mapping[str, str]) -> dict[str, list[dict[str, object]]]:
