@@ -106,6 +106,15 @@ def installed(framework: Framework) -> Path:
     return place
 
 
+def at_home(home: str) -> dict[str, str]:
+    """Return this process's environment with another home, for tools that start a shell.
+
+    OpenHands' terminal is a shell of its user, and reads the user's start-up file. One that waits, as pyenv's does for
+    a lock that a killed shell left, holds up each call until the SDK gives it up, after 30 seconds.
+    """
+    return {**os.environ, "HOME": home, "TMUX_TMPDIR": home}
+
+
 def versions(place: Path, framework: Framework) -> list[str]:
     """Return the packages of a framework as they are installed."""
     names = [each.partition("==")[0].partition("[")[0] for each in framework.packages]

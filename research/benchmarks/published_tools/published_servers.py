@@ -12,9 +12,9 @@ import re
 import sqlite3
 import tempfile
 import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -42,8 +42,9 @@ class Row:
 
     ``with_them`` are further packages in versions that the server needs, or options of the installer. ``program`` is
     the name of the installed program; ``views`` are reading calls whose output is part of the state, for what no file
-    shows, and ``counted`` are tools of which the server keeps, in its memory, each call. ``refusals`` begin texts that
-    say that a call was refused. ``note`` is what a reader must know.
+    shows, and ``counted`` are tools of which the server keeps, in its memory, each call. ``ids`` are where ids stand
+    that the server draws, by tools: {id} in the arguments of later calls stands for the last of them. ``refusals``
+    begin texts that say that a call was refused. ``note`` is what a reader must know.
     """
 
     key: str
@@ -61,6 +62,7 @@ class Row:
     ignored: frozenset[str] = frozenset()
     views: tuple[Called, ...] = ()
     counted: tuple[str, ...] = ()
+    ids: Mapping[str, str] | None = None
     masks: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
     traces: tuple[tuple[Called, ...], ...]
@@ -76,6 +78,13 @@ class Row:
         """The command that starts it; {state} stands for the folder that it works on."""
         programs = "node_modules/.bin" if self.registry == "npm" else "bin"
         return (str(self.folder / programs / self.program), *self.arguments)
+
+    @property
+    def said(self) -> str:
+        """All that is said of the server, as the same text in every process."""
+        return repr(
+            sorted((each.name, _ordered(getattr(self, each.name))) for each in fields(self))
+        )
 
 
 class Published(McpEnvironment):
@@ -140,12 +149,18 @@ def environment_of(row: Row, module: str) -> type[McpEnvironment]:
             "ignored": row.ignored,
             "views": row.views,
             "counted": row.counted,
+            "ids": dict(row.ids or {}),
             "masks": row.masks,
             "refused_texts": row.refusals,
         }
     elif row.initial is not None:
         said["initial"] = row.initial
     return type(row.key, (base,), said)
+
+
+def _ordered(value: Any) -> Any:
+    """Return what a field holds; of a set, whose order is another one in each process, a sorted list."""
+    return sorted(value) if isinstance(value, Set) else value
 
 
 def masked(value: Json, masks: tuple[str, ...]) -> Json:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -28,11 +27,10 @@ from pathlib import Path
 from typing import Any
 
 import openhands_calls
-import servers
-from framework_runs import found_of_toolset, installed
+from by_hand import by_hand, filled, recorded, started
+from framework_runs import at_home, found_of_toolset, installed
 from page import PAGE, page
-from plain_client import PlainClient
-from published_servers import BUILD, Called, Row, masked_text
+from published_servers import BUILD, Called, Row
 from servers import NOT_RUN, ROWS
 from toolsets import TOOLSETS, Toolset
 
@@ -42,7 +40,6 @@ RESULTS = HERE.parent / "results" / "published_tools.json"
 LIMIT_S = 900
 #: Numbers of episodes of one trace in an episode's name.
 _OF_A_TRACE = 1_000_000
-_SHOWN = 600
 
 
 def main() -> None:
@@ -74,13 +71,12 @@ def main() -> None:
 def found_of(row: Row) -> dict[str, Any]:
     """Return what was found of a server; run it unless the same row was run before."""
     kept = BUILD / "found" / f"{row.key}.json"
-    said = repr(row)
     if kept.exists():
         found: dict[str, Any] = json.loads(kept.read_text())
-        if found["row"] == said and "problem" not in found:
+        if found["row"] == row.said and "problem" not in found:
             return found
     started = time.monotonic()
-    found = {"row": said, "key": row.key, "registry": row.registry, "package": row.package}
+    found = {"row": row.said, "key": row.key, "registry": row.registry, "package": row.package}
     found |= {"version": row.version, "with": list(row.with_them), "note": row.note}
     found |= {
         "masks": list(row.masks),
@@ -94,8 +90,7 @@ def found_of(row: Row) -> dict[str, Any]:
     except (RuntimeError, OSError, subprocess.SubprocessError) as error:
         found["problem"] = str(error)[:400]
     found["seconds"] = round(time.monotonic() - started)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_text(json.dumps(found, indent=1))
+    keep(kept, found)
     return found
 
 
@@ -109,36 +104,45 @@ def toolset_found(row: Toolset) -> dict[str, Any]:
     log = log_of(row.key, row.traces)
     at = {"row": said, "commit": commit()}
     found = at | found_of_toolset(row, output_of, log, _OF_A_TRACE)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_text(json.dumps(found, indent=1))
+    keep(kept, found)
     return found
 
 
 def openhands() -> dict[str, Any]:
     """Return the pairs of OpenHands' calls that nothing orders and that do not commute."""
     kept = BUILD / "found" / "openhands.json"
+    row = repr((openhands_calls.FRAMEWORK, openhands_calls.TRACES))
     if kept.exists():
         found: dict[str, Any] = json.loads(kept.read_text())
-        return found
+        if found["row"] == row:
+            return found
     program = installed(openhands_calls.FRAMEWORK) / "bin" / "vcrt"
     log = log_of("openhands", openhands_calls.TRACES)
     file = HERE / "openhands_tools.py"
-    env = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LOG_LEVEL": "ERROR"}
     command = [str(program), "annotate", str(log), "--environment", f"{file}:TOOLS", "--json"]
     command += ["--verifier-timeout", "300"]  # to import the SDK takes long
-    said = json.loads(output_of(command, env))
-    locked = json.loads(
-        output_of([str(program.with_name("python")), str(file), str(log)], env)
-        .splitlines()[-1]
-        .replace("/tmp/state", "{state}")
-    )
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
+        env = at_home(home) | {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LOG_LEVEL": "ERROR"}
+        said = json.loads(output_of(command, env))
+        locked = json.loads(
+            output_of([str(program.with_name("python")), str(file), str(log)], env)
+            .splitlines()[-1]
+            .replace("/tmp/state", "{state}")
+        )
     found = {
+        "row": row,
         "versions": ", ".join(openhands_calls.FRAMEWORK.packages),
         "commit": commit(),
         **told_of_locks(said, locked),
     }
-    kept.write_text(json.dumps(found, indent=1))
+    keep(kept, found)
     return found
+
+
+def keep(place: Path, found: Mapping[str, Any]) -> None:
+    """Write what was found."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(json.dumps(found, indent=1))
 
 
 def told_of_locks(
@@ -186,12 +190,16 @@ def output_of(
 
 def log_of(key: str, traces: Sequence[Sequence[Called]]) -> Path:
     """Write the calls as a log, and return where."""
+    return written(
+        key, [[{"name": name, "arguments": given} for name, given in trace] for trace in traces]
+    )
+
+
+def written(key: str, traces: Sequence[Sequence[Mapping[str, Any]]]) -> Path:
+    """Write a log of whole traces, and return where."""
     log = BUILD / "logs" / f"{key}.jsonl"
     log.parent.mkdir(parents=True, exist_ok=True)
-    lines = [
-        {"id": str(number), "calls": [{"name": name, "arguments": given} for name, given in trace]}
-        for number, trace in enumerate(traces)
-    ]
+    lines = [{"id": str(number), "calls": calls} for number, calls in enumerate(traces)]
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return log
 
@@ -232,7 +240,7 @@ def install(row: Row) -> None:
 
 def replayed(row: Row) -> dict[str, Any]:
     """Replay the calls of a server by `vcrt annotate`, and make again by hand what it contradicts."""
-    log = log_of(row.key, row.traces)
+    log = log_of(row.key, row.traces) if row.ids is None else written(row.key, recorded(row))
     environment = f"{HERE / 'servers.py'}:{row.key}"
     program = str(Path(sys.executable).with_name("vcrt"))
     said = json.loads(
@@ -261,84 +269,8 @@ def replayed(row: Row) -> dict[str, Any]:
         ],
         "not_contradicted": sum(e["standing"] == "not contradicted" for e in said["declared"]),
         "not_tested": sum(each["standing"] == "not tested" for each in said["declared"]),
-        "contradicted": [by_hand(row, each) for each in contradicted],
+        "contradicted": [by_hand(row, each, _OF_A_TRACE) for each in contradicted],
     }
-
-
-def by_hand(row: Row, hint: dict[str, Any]) -> dict[str, Any]:
-    """Make the calls that contradict a hint by the plain client, in two new processes."""
-    witness = hint["witness"]
-    trace = row.traces[int(witness["episode"].rsplit("/", 1)[1]) // _OF_A_TRACE]
-    before = [trace[step] for step in witness["context"]]
-    call = trace[witness["operations"][0]]
-    runs = [shown(row, before, call) for _ in range(2)]
-    return {
-        "tool": hint["tool"],
-        "hint": hint["hint"],
-        "declared": hint["declared"],
-        "seen": hint["seen"],
-        "calls": [f"{name}({json.dumps(given)})" for name, given in [*before, call]],
-        **runs[0],
-        "same_twice": runs[0] == runs[1],
-    }
-
-
-def shown(row: Row, before: list[Called], call: Called) -> dict[str, Any]:
-    """Return what a server shows, in a new process, before a call and after it, and what the calls gave."""
-    with tempfile.TemporaryDirectory() as given:
-        folder = filled(row, given)
-        with started(row, folder) as client:
-
-            def made(one: Called) -> str:
-                said = client.call(one[0], placed(one[1], folder))
-                return masked_text(said.replace(str(folder), "{state}"), row.masks)[:_SHOWN]
-
-            outputs = [made(one) for one in before]
-            looks = [held(row, folder, made), made(call), held(row, folder, made)]
-            again = made(call)
-    return {
-        "before": looks[0],
-        "outputs": [*outputs, looks[1]],
-        "after": looks[2],
-        "again": again,
-        "differs": looks[0] != looks[2],
-        "answers_otherwise": again != looks[1],
-    }
-
-
-def held(row: Row, folder: Path, made: Any) -> dict[str, str]:
-    """Return what the reading tools of a row show, or else the names and sizes of files."""
-    if row.views:
-        return {f"{name}({json.dumps(given)})": made((name, given)) for name, given in row.views}
-    files = (
-        path for path in sorted(folder.rglob("*")) if path.is_file() and ".git" not in path.parts
-    )
-    return {
-        str(path.relative_to(folder)): path.read_bytes()[:200].decode(errors="replace")
-        for path in files
-    }
-
-
-def filled(row: Row, given: str) -> Path:
-    """Make the first state of a row in a folder of its own, beside which the server finds a home."""
-    folder = Path(given).resolve() / "state"
-    folder.mkdir()
-    kind = getattr(servers, row.key)
-    kind().fill(folder, kind.initial if row.initial is None else row.initial)
-    return folder
-
-
-def started(row: Row, folder: Path) -> PlainClient:
-    """Start a row's server on a folder."""
-    env = getattr(servers, row.key).env
-    home = {"HOME": str(folder.parent), "TZ": "UTC"}
-    command = tuple(placed(list(row.command), folder))
-    return PlainClient(command, folder, home | placed(dict(env), folder))
-
-
-def placed(value: Any, folder: Path) -> Any:
-    """Return JSON with the folder's path in the place of {state}."""
-    return json.loads(json.dumps(value).replace("{state}", str(folder)))
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
@@ -378,9 +310,10 @@ def write_results() -> None:
     document["not_run"] = [list(each) for each in NOT_RUN]
     document["toolsets"] = _found_or_before(TOOLSETS, before["toolsets"])
     of_openhands = BUILD / "found" / "openhands.json"
-    document["openhands"] = (
-        json.loads(of_openhands.read_text()) if of_openhands.exists() else before["openhands"]
-    )
+    document["openhands"] = before["openhands"]
+    if of_openhands.exists():
+        found = json.loads(of_openhands.read_text())
+        document["openhands"] = {name: of for name, of in found.items() if name != "row"}
     RESULTS.write_text(json.dumps(document, indent=1, sort_keys=False) + "\n")
 
 

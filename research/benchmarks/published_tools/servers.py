@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from csv_sessions import MASKS, CsvSessions
 from published_servers import Row, environment_of
 from vcrt_mcp_servers.files import FilesServer
 from vcrt_mcp_servers.git import GitServer
@@ -32,6 +33,7 @@ _NOTEBOOK = (
     '{"cells": [{"cell_type": "code", "execution_count": null, "id": "one", "metadata": {}, "outputs": [], '
     '"source": "x = 1"}], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}'
 )
+_MANY = {"column": "n", "operator": ">", "value": 1}
 _TO_RICE = {"old_string": "tea", "new_string": "rice"}
 
 
@@ -42,6 +44,14 @@ def _thought(number: int, **more: Any) -> tuple[str, dict[str, Any]]:
 
 def _file(path: str, **more: Any) -> dict[str, Any]:
     return {"path": f"{{state}}/{path}".rstrip("/"), **more}
+
+
+def _file_path(path: str) -> dict[str, Any]:
+    return {"file_path": f"{{state}}/{path}"}
+
+
+def _session(**more: Any) -> dict[str, Any]:
+    return {"session_id": "{id}", **more}
 
 
 def _sheet(**more: Any) -> dict[str, Any]:
@@ -519,6 +529,72 @@ ROWS = (
         note="The state is what `list_tables` and `SELECT * FROM item` show. It holds its database open, so it was "
         "started anew for each state.",
     ),
+    Row(
+        key="agent_files",
+        registry="npm",
+        package="@agent-infra/mcp-server-filesystem",
+        version="1.2.29",
+        program="mcp-server-filesystem",
+        arguments=("--allowed-directories", "{state}"),
+        base=FilesServer,
+        traces=(
+            (
+                ("write_file", _file("a.txt", content="new\n")),
+                ("write_file", _file("a.txt", content="new\n")),
+                ("read_file", _file("a.txt")),
+                ("get_file_info", _file("a.txt")),
+            ),
+            (
+                ("create_directory", _file("made")),
+                ("create_directory", _file("made")),
+                ("list_directory", _file("")),
+                ("directory_tree", _file("")),
+            ),
+            (
+                ("edit_file", _file("a.txt", edits=[{"oldText": "a", "newText": "aa"}])),
+                ("edit_file", _file("a.txt", edits=[{"oldText": "a", "newText": "aa"}])),
+                ("read_file", _file("a.txt")),
+                ("list_allowed_directories", {}),
+            ),
+            (
+                ("move_file", {"source": "{state}/a.txt", "destination": "{state}/c.txt"}),
+                ("search_files", _file("", pattern="txt")),
+                ("read_multiple_files", {"paths": ["{state}/c.txt", "{state}/docs/b.txt"]}),
+            ),
+        ),
+        note="It prints a plain line before its first message, as no server should; vcrt passes over it, as hosts do.",
+    ),
+    Row(
+        key="csv",
+        registry="PyPI",
+        package="csv-mcp-server",
+        version="1.0.0",
+        program="csv-editor",
+        base=CsvSessions,
+        ids=CsvSessions.ids,
+        masks=MASKS,
+        ignored=CsvSessions.ignored,
+        traces=(
+            (
+                ("load_csv", _file_path("shop.csv")),
+                ("sort_data", _session(columns=["name"])),
+                ("export_csv", _session(file_path="{state}/sorted.csv")),
+            ),
+            (
+                ("load_csv", _file_path("shop.csv")),
+                ("filter_rows", _session(conditions=[_MANY])),
+                ("get_value_counts", _session(column="name")),
+            ),
+            (
+                ("load_csv", _file_path("shop.csv")),
+                ("rename_columns", _session(mapping={"n": "count"})),
+                ("undo", _session()),
+            ),
+        ),
+        note="It draws the names of sessions: the log is that of a client, and `ids` of the environment's class says "
+        "where they stand. The state is the folder, the sessions that it lists, and the history of each, to which "
+        "`get_value_counts` adds, too.",
+    ),
 )
 
 #: What was tried without a result: package, version, and what happened. None of it says anything of the tools.
@@ -550,7 +626,6 @@ NOT_RUN = (
         "its first call downloads a program, which takes a network",
     ),
     ("markdown-vault-mcp", "5.1.0", "replays of one call differ; not looked into"),
-    ("csv-mcp-server", "1.0.0", "it draws the name of a session, which later calls must give"),
     ("obsidian-mcp", "2.0.1", "it takes Node 22"),
     ("mcp-obsidian", "1.0.0", "a tool's schema has no type, which the protocol asks for"),
     ("mcp-kb-sqlite", "0.2.1", "not finished in time"),
@@ -562,11 +637,6 @@ NOT_RUN = (
     ("mcp-text-editor", "1.2.2", "not installable with Python 3.12.1"),
     ("notes-mcp", "0.1.4", "not installable with Python 3.12.1"),
     ("bridgemcp-server-filesystem", "0.1.1", "it asks for a package that it does not install"),
-    (
-        "@agent-infra/mcp-server-filesystem",
-        "1.2.29",
-        "vcrt refuses it: it prints a line that is no message of the protocol",
-    ),
     ("@bytebase/dbhub", "1.4.0", "it takes Node 22.5"),
     ("@j0hanz/filesystem-mcp", "2.5.0", "not installable: a package that it asks for is not there"),
 )
