@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from itertools import permutations
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,8 @@ from vcrt.calls.schedules import schedule_of
 from vcrt.certificates.lattice import Lattice
 from vcrt.certificates.replay_tree import EpisodeReplays, ReplayTree
 from vcrt.cli.schedule import print_schedules
+from vcrt.environments.conformance import Finding
+from vcrt.environments.conformance_checks import DETERMINISTIC
 from vcrt.environments.contract import Operation, Provenance, Rejected
 from vcrt.environments.folder_states import Entry
 from vcrt.environments.tool_calls import episode_of_calls
@@ -508,6 +511,22 @@ def test_a_conflict_that_samples_do_not_show_is_in_the_schedule(written):
     found = _told(Late(), lifted)
     assert found.schedule is None
     assert found.problem.startswith("nondeterministic: the sequence [0, 1, 2]")
+
+
+def test_a_trace_whose_replays_were_seen_to_differ_once_has_no_schedule(written, monkeypatch):
+    path = written(
+        openai([look("l0", "tea", 3), look("l1", "rice", 1)], [order("o", "tea", "ann")])
+    )
+    given = partial(vcrt.schedule, path, environment=f"{SHOP}:Shop", jobs=1)
+    (found,) = given()
+    assert found.schedule is not None
+    assert found.batches
+    seen = Finding(DETERMINISTIC, "shop/log", "[look] is 3, then 4", "look for clocks")
+    monkeypatch.setattr("vcrt.api.logs._failed_checks", lambda *_, **__: (seen,))
+    (found,) = given()
+    assert found.schedule is None
+    assert found.problem == "nondeterministic: [look] is 3, then 4"
+    assert not found.batches
 
 
 @pytest.mark.parametrize("alone", [True, False])

@@ -76,6 +76,8 @@ _SET_ORDER = (
     "the two states differ in the order of a set at {}: let tools sort what they take of it, or hold a mapping and say "
     "`key_order = True` in the environment's class"
 )
+#: Seconds in which the cause is looked for if two replays of the trace were seen to differ.
+_FOR_A_CAUSE_S = 1.0
 #: How many episodes of a log the checks of conformance are run on.
 _CHECKED = 3
 
@@ -217,6 +219,9 @@ def schedule_log(
     """
     runs, lifted, failed = read_and_run(factory, [log], window=window, redact=redact, first=True)
     name, episodes = lifted[0].episode.environment, [one.episode for one in lifted]
+    # Of several traces it is not known whose replays differ.
+    differs = [one for one in failed if one.check == DETERMINISTIC and len(lifted) == 1]
+    within = min(within or _FOR_A_CAUSE_S, _FOR_A_CAUSE_S) if differs else within
     with call_progress() as calls:
         task = progress.task(
             f"schedule {name}: contexts that orders allow", len(lifted), "episodes"
@@ -268,6 +273,10 @@ def schedule_log(
                 items = [(lifted[k], replace(evidence[k], cross_checks=probes[k])) for k in apart]
                 again = dict(zip(apart, ask(factory, partial(checked, items=items)), strict=True))
                 made = tuple(again.get(k, one) for k, one in enumerate(made))
+        for finding in differs:
+            made = tuple(
+                _without_schedule(one, f"nondeterministic: {finding.problem}") for one in made
+            )
         return runs, calls.done(name, len(lifted), (made, number)), failed
 
 
@@ -286,6 +295,12 @@ def _probed(
     environment: Environment, items: Sequence[EpisodeReplays], within: float | None
 ) -> list[tuple[CrossCheck, ...]]:
     return [probes_of(environment, item, within) for item in items]
+
+
+def _without_schedule(one: Told, problem: str) -> Told:
+    if isinstance(one, Scheduled):
+        one = replace(one, batches=(), differences={})
+    return replace(one, schedule=None, problem=one.problem or problem)
 
 
 def _with_probes(one: Told, checks: Sequence[CrossCheck]) -> Told:
