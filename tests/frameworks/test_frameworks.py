@@ -102,6 +102,24 @@ def test_tools_that_are_not_declared_sequential_are_tested_beside_each_other(mon
         assert_declared(environment, [CALLS[0], CALLS[1]])
 
 
+def test_a_tool_that_is_given_beside_a_sequential_one_is_declared_to_run_beside_others():
+    ai = pytest.importorskip("pydantic_ai")
+
+    def look(item: str) -> str:
+        return item
+
+    def order(item: str) -> str:
+        return item
+
+    apart = ai.FunctionToolset([ai.Tool(order, sequential=True)])
+    for given in (
+        [ai.Tool(look), ai.Tool(order, sequential=True)],
+        ai.Agent("test", tools=[look], toolsets=[apart]),
+    ):
+        declared = {tool.name: tool.sequential for tool in vcrt.tools_environment(given)().tools()}
+        assert declared == {"look": False, "order": True}
+
+
 def by_an_agent_of_pydantic_ai():
     ai = pytest.importorskip("pydantic_ai")
     agent = ai.Agent("test", deps_type=Shop)

@@ -75,6 +75,36 @@ class Beside(Declared):
         )
 
 
+class Event:
+    """Each tool but the first takes what the one before it gave."""
+
+    def __init__(self):
+        self.title, self.uses = None, 0
+
+    def make(self, title: str):
+        self.title = title
+        return {"id": "ev-0a1b2c3d"}
+
+    def open(self, event: str):
+        if self.title is None:
+            raise ValueError("no such event")
+        return {"key": f"key of {self.title}"}
+
+    def use(self, key: str):
+        if self.title is None:
+            raise ValueError("no such key")
+        self.uses += 1
+        return self.uses
+
+
+class Events(Declared):
+    def reset(self, initial):
+        return Event()
+
+    def tools(self):
+        return [Tool(name=name, sequential=False) for name in ("make", "open", "use")]
+
+
 class Ignoring(Declared):
     ignored = frozenset({"left"})
 
@@ -277,6 +307,23 @@ def test_calls_declared_to_run_beside_others_fail_where_their_order_matters():
         "look: sequential",
         "order: sequential",
     ]
+
+
+def test_a_call_that_waits_for_an_output_of_another_runs_beside_none(tmp_path):
+    """No message has both: the id is not known before, nor what is asked for by what it gave."""
+    made = {"name": "make", "arguments": {"title": "a"}, "output": {"id": "ev-0a1b2c3d"}}
+    opened = {"name": "open", "arguments": {"event": "ev-0a1b2c3d"}, "output": {"key": "key of a"}}
+    used = {"name": "use", "arguments": {"key": "key of a"}}
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(json.dumps(each) + "\n" for each in (made, opened, used)))
+    with pytest.warns(VcrtWarning) as warned:
+        assert_declared(Events, log)
+    assert {str(each.message).partition(":")[0] for each in warned} == {"make", "open", "use"}
+    log.write_text("".join(json.dumps(each) + "\n" for each in (made, opened, used, used)))
+    with pytest.raises(AssertionError) as raised:
+        assert_declared(Events, log)
+    assert "use: sequential false is contradicted" in str(raised.value)
+    assert "make" not in str(raised.value)
 
 
 def test_what_the_replays_cannot_show_of_a_declaration_is_a_warning(monkeypatch):

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from vcrt.api.logs import WITHIN_S, limit_note, read_and_run, require_seconds
 from vcrt.calls.annotations import Annotations, Evidence
+from vcrt.calls.data_flow import DataFlow
 from vcrt.certificates.certificates import UncertifiedError
 from vcrt.certificates.probes import probe, require_not_told_apart
 from vcrt.certificates.replay_tree import EpisodeReplays
@@ -99,8 +100,9 @@ def annotate(
                 runs, lifted, _ = read_and_run(factory, logs, window=window, redact=redact)
                 found.missing += (one for run in runs for one in run.left_out)
                 traces = [one.episode for one in lifted]
-                for each in _of_logs(factory, traces, within, num_jobs(jobs), progress):
-                    _add(found, each)
+                done = _of_logs(factory, traces, within, num_jobs(jobs), progress)
+                for one, each in zip(lifted, done, strict=True):
+                    _add(found, each, one.flows)
         if known is None:
             known, undeclared = _look_if_there(name)
     else:
@@ -253,11 +255,11 @@ def _twice(factory: EnvironmentFactory, within: float, items: Sequence[Once]) ->
     return [replay_twice(environment, once, within) for once in reversed(items)][::-1]
 
 
-def _add(found: Evidence, twice: Twice) -> None:
+def _add(found: Evidence, twice: Twice, flows: Sequence[DataFlow]) -> None:
     if twice.problem is not None:
         found.leave_out(twice.problem)
     else:
-        found.add(twice.replays.episode, twice.replays.tree, cut=twice.stopped)
+        found.add(twice.replays.episode, twice.replays.tree, cut=twice.stopped, flows=flows)
 
 
 def _of_samples(

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
 from vcrt.calls.call_logs import unwrapped
@@ -27,7 +28,8 @@ from vcrt.calls.conditions import (
     cross_test,
     learn,
 )
-from vcrt.calls.log_lifting import LeftOut
+from vcrt.calls.data_flow import DataFlow
+from vcrt.calls.log_lifting import LeftOut, flows_of
 from vcrt.calls.proportions import Proportion, of_units
 from vcrt.calls.tried import Relation, untried
 from vcrt.certificates.certificates import Verdict
@@ -42,6 +44,7 @@ from vcrt.orders import Order
 #: What replay says of a declared hint; ``unsupported``: not contradicted, but what it speaks of was never seen.
 Standing: TypeAlias = Literal["contradicted", "not contradicted", "unsupported", "not tested"]
 HintName: TypeAlias = Literal["readOnlyHint", "idempotentHint", "sequential"]
+_second = attrgetter("second")
 #: A tool and its arguments as canonical JSON.
 _CallKey: TypeAlias = tuple[str, str]
 
@@ -209,7 +212,8 @@ class _Answer:
 class _Met:
     """Two calls in a state: the relation that they showed, each one's answer, and the sources that saw it.
 
-    ``refused``: the calls commute, but only because one was refused.
+    ``refused``: the calls commute, but only because one was refused. ``flows``: one takes a value from the other's
+    output, or waits for a call that does, wherever they were met, so that no message has both.
     """
 
     verdict: Verdict
@@ -217,6 +221,7 @@ class _Met:
     outputs: tuple[str | None, str | None]
     refused: bool
     witness: Witness
+    flows: bool = True
     sources: set[str] = field(default_factory=set)
 
 
@@ -238,8 +243,17 @@ class Evidence:
         self.num_episodes += 1
         self.left_out[reason] += 1
 
-    def add(self, episode: Episode, tree: ReplayTree, *, cut: bool = False) -> None:
+    def add(
+        self,
+        episode: Episode,
+        tree: ReplayTree,
+        *,
+        cut: bool = False,
+        flows: Sequence[DataFlow] | None = None,
+    ) -> None:
         """Take the contexts of an episode, not all that there are if a limit ``cut`` its replay.
+
+        ``flows`` are those of its log; by default, those that its outputs show.
 
         Raises :class:`MalformedInputError` if its operations are no calls.
         """
@@ -254,7 +268,10 @@ class Evidence:
         for name, _ in calls:
             self.sources.setdefault(name, set()).add(episode.provenance.source)
         self._add_answers(episode, lattice, calls)
-        self._add_pairs(episode, lattice, calls)
+        needs: dict[int, set[int]] = {}
+        for flow in sorted(flows_of(tree, episode) if flows is None else flows, key=_second):
+            needs.setdefault(flow.second, set()).update({flow.first}, needs.get(flow.first, ()))
+        self._add_pairs(episode, lattice, calls, needs)
 
     def _add_answers(
         self, episode: Episode, lattice: Lattice, calls: Sequence[tuple[str, Mapping[str, Json]]]
@@ -281,7 +298,11 @@ class Evidence:
                 self.disputed.add(key)
 
     def _add_pairs(
-        self, episode: Episode, lattice: Lattice, calls: Sequence[tuple[str, Mapping[str, Json]]]
+        self,
+        episode: Episode,
+        lattice: Lattice,
+        calls: Sequence[tuple[str, Mapping[str, Json]]],
+        needs: Mapping[int, Collection[int]],
     ) -> None:
         texts = [as_text(_payload(operation)) for operation in episode.operations]
         given = [as_arguments(arguments) for _, arguments in calls]
@@ -305,6 +326,7 @@ class Evidence:
                         witness=_witness(episode, context.sequence, (a, b)),
                     ),
                 )
+                seen.flows &= pair[0] in needs.get(pair[1], ())
                 seen.sources.add(episode.provenance.source)
 
     def annotations(
@@ -328,7 +350,7 @@ class Evidence:
             environment=environment,
             tools=tools,
             pairs=pairs,
-            declared=_compared(tools, pairs, declared),
+            declared=_compared(tools, self.pairs, declared),
             num_episodes=self.num_episodes,
             num_sources=len(set().union(*self.sources.values())),
             left_out=dict(sorted(self.left_out.items())),
@@ -424,7 +446,9 @@ class Evidence:
 
 
 def _compared(
-    tools: Sequence[ToolEvidence], pairs: Sequence[PairEvidence], declared: Sequence[Tool]
+    tools: Sequence[ToolEvidence],
+    pairs: Mapping[tuple[str, str], Mapping[tuple[str, str, str], _Met]],
+    declared: Sequence[Tool],
 ) -> tuple[DeclaredHint, ...]:
     """Compare the declared hints of the tools that were seen with replay."""
     said = {tool.name: tool for tool in declared}
@@ -436,15 +460,17 @@ def _compared(
         own = said[tool.name].sequential
         met = [
             each
-            for each in pairs
-            if tool.name in each.tools and (own or beside.issuperset(each.tools))
+            for both, known in sorted(pairs.items())
+            if tool.name in both and (own or beside.issuperset(both))
+            for each in known.values()
+            if each.verdict != "vacuous" and not each.refused and not each.flows
         ]
-        apart = sum((each.commuted.opposite for each in met), Proportion(0, 0))
-        against = next((each.against for each in met if each.against), None)
+        apart = [each.witness for each in met if each.verdict != "diamond"]
+        against = min(apart, key=lambda witness: len(witness.context), default=None)
         cases: tuple[tuple[HintName, bool | None, Proportion, Witness | None], ...] = (
             ("readOnlyHint", said[tool.name].read_only, tool.changed, tool.change),
             ("idempotentHint", said[tool.name].idempotent, tool.changed_again, tool.second_change),
-            ("sequential", own, apart, against),
+            ("sequential", own, Proportion(len(apart), len(met)), against),
         )
         for hint, value, seen, witness in cases:
             if value is not None:

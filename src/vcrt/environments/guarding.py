@@ -32,12 +32,7 @@ from vcrt.environments.contract import (
 from vcrt.environments.registry import make_environment, name_in_commands
 from vcrt.environments.states.outside_states import Watch
 from vcrt.environments.tool_calls import CallEnvironment, comes_from_logs
-from vcrt.environments.written import (
-    UnreadableCompletion,
-    WrittenStep,
-    WrittenSteps,
-    WrittenTrace,
-)
+from vcrt.environments.written import UnreadableCompletion, WrittenStep, WrittenSteps, WrittenTrace
 from vcrt.errors import EnvironmentFailure, MalformedInputError, VcrtError, VerifierFailure
 from vcrt.hashing import Json, canonical_json
 from vcrt.printable import counted
@@ -184,11 +179,7 @@ def _unfit(
     remedy: str = "`vcrt environments validate NAME` runs the environment's checks",
 ) -> EnvironmentFailure:
     return EnvironmentFailure(
-        f"an environment gave {what}",
-        where=where,
-        found=found,
-        expected=expected,
-        remedy=remedy,
+        f"an environment gave {what}", where=where, found=found, expected=expected, remedy=remedy
     )
 
 

@@ -14,6 +14,7 @@ import logging
 import warnings
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -51,6 +52,8 @@ def given_tools(tools: object) -> list[Given]:
         tools = list(tools.values())
     several = list(tools) if isinstance(tools, list | tuple | set | frozenset) else [tools]
     found = [one for each in several for one in _given(each)]
+    if not any(each.tool.sequential for each in found):  # then nothing is declared
+        found = [each._replace(tool=replace(each.tool, sequential=None)) for each in found]
     names = [each.tool.name for each in found]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice or not found:
@@ -207,11 +210,10 @@ def _pydantic_toolset(toolset: Any) -> Sequence[Given]:
             remedy="give the tools behind it: FunctionToolset([...])",
         ) from error
     known = getattr(toolset, "tools", {})
-    declared = any(tool.tool_def.sequential for tool in listed.values())
     return [
         one(
             name,
-            Tool(name=name, sequential=tool.tool_def.sequential if declared else None),
+            Tool(name=name, sequential=tool.tool_def.sequential),
             tuple(filter(None, (getattr(known.get(name), "function", None),))),
         )
         for name, tool in listed.items()

@@ -282,12 +282,7 @@ class Postgres(ToolState):
     effects = (NETWORK,)
 
     def __init__(
-        self,
-        url: str,
-        script: str | None,
-        opened: Callable[[str], Any] | None,
-        *,
-        row_order: bool,
+        self, url: str, script: str | None, opened: Callable[[str], Any] | None, *, row_order: bool
     ) -> None:
         self._url, self._script, self._opened = url, script, opened
         self._row_order = row_order

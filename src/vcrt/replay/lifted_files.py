@@ -122,11 +122,7 @@ class FileLift:
 
 
 def judged_windows(
-    file: LiftedFile,
-    environment: Environment,
-    replay: ReplayOrders,
-    stands: str,
-    prover: Cause,
+    file: LiftedFile, environment: Environment, replay: ReplayOrders, stands: str, prover: Cause
 ) -> Iterator[LiftedTheorem | Refusal]:
     """Yield the result of ``replay`` for each window of a file in every order, or the reason why it is not judged.
 

@@ -162,11 +162,7 @@ def derived_leaves(path: Path, manifest: Manifest) -> list[Leaf]:
         of_record = {row["record_id"]: digest for digest, row in records}
         leaves += [
             leaf_of(
-                environment,
-                row,
-                manifest.preset,
-                policy=of_record[row["record_id"]],
-                audit=digest,
+                environment, row, manifest.preset, policy=of_record[row["record_id"]], audit=digest
             )
             for digest, row in rows
         ]
