@@ -326,11 +326,7 @@ def _settled(
     environment: Environment, episodes: Sequence[Episode], within: float | None, *, probing: bool
 ) -> tuple[Versions, list[Evidence]]:
     found = evidence_of(
-        environment,
-        episodes,
-        settle=partial(settle, within=within),
-        within=within,
-        probing=probing,
+        environment, episodes, settle=partial(settle, within=within), within=within, probing=probing
     )
     return environment.versions(), found
 

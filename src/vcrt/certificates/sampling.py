@@ -98,11 +98,7 @@ def find_relations(
 
 
 def sampled_sequences(
-    answers: Mapping[Order, Reached],
-    num_operations: int,
-    draw: Generator,
-    *,
-    whole: bool = True,
+    answers: Mapping[Order, Reached], num_operations: int, draw: Generator, *, whole: bool = True
 ) -> Iterator[list[Order]]:
     """Give batches of sequences to replay; ``answers`` must hold a batch's answers before the next batch is taken.
 

@@ -69,10 +69,7 @@ class Dataset:
 
 def policy_row(record: PolicyRecord) -> dict[str, str]:
     """Return one row of the policy view."""
-    return {
-        "record_id": record.record_id,
-        "record": canonical_json(record.to_json()).decode(),
-    }
+    return {"record_id": record.record_id, "record": canonical_json(record.to_json()).decode()}
 
 
 def rows_digest(rows: Iterable[dict[str, str]]) -> str:

@@ -101,10 +101,7 @@ def assert_commutes(
 
 
 def assert_declared(
-    environment: GivenEnvironment,
-    logs: GivenCalls | Sequence[str | Path],
-    *,
-    initial: Json = None,
+    environment: GivenEnvironment, logs: GivenCalls | Sequence[str | Path], *, initial: Json = None
 ) -> None:
     """Assert that replay of calls contradicts no hint on a tool (``read_only``, ``idempotent``, ``sequential``).
 

@@ -77,11 +77,7 @@ def canonical_objects(
 
 
 def form_of(
-    state: object,
-    *,
-    ignored: Collection[str] = (),
-    set_order: bool = False,
-    key_order: bool = True,
+    state: object, *, ignored: Collection[str] = (), set_order: bool = False, key_order: bool = True
 ) -> Json:
     """Return a state as JSON, keys in their order (set members too if ``set_order``); a text if it is unreadable."""
     try:
