@@ -263,8 +263,9 @@ _AT_ONCE = """
 Each of these pairs was then given to the framework itself, by a program that uses nothing of `vcrt`, with a model that
 is a script: in two messages, in both orders, and {runs} times in one message. "Apart" says whether the two orders
 gave other outputs or another end. The last column counts runs of the one message, in the order of the log, that ended
-otherwise than the two messages in that order. 0 means that no race was seen here: a tool of Python that never awaits
-runs to its end before the next begins, and stops doing so when it awaits.
+otherwise than the two messages in that order. 0 means that no race was seen here, not that there is none. A plain
+function is run in a thread, and how often two of them race depends on how busy the machine is. A function that
+is `async` and never awaits runs to its end before the next begins, and stops doing so when it awaits.
 
 | toolset | calls | apart | of {runs}, in one message, otherwise |
 | --- | --- | --- | --- |
