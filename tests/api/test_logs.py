@@ -654,6 +654,10 @@ def test_a_refusal_for_another_reason_is_another_output(logged):
 def test_what_a_clock_or_chance_gave_is_told_from_another_state(written):
     assert looks_drawn('"at 2026-11-24T03:00:00.5"', '"at 2025-01-02T13:10:00"')
     assert looks_drawn("1763953200.25", "1763953999.5")
+    # An id whose place only the server's answer has, not the log's text.
+    assert looks_drawn(
+        '"made 68c95c72-d612-4264-97cd-eb8f1290f85b"', '"made id-9d06f1b4599993a54816"'
+    )
     assert not looks_drawn('{"left":3}', '{"left":2}')
 
     class Numbered(Shop):

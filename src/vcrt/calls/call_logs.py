@@ -232,7 +232,7 @@ _NO_REASON = re.compile(
 #: What a clock or chance gives: UUIDs and other long hexadecimal numbers, times, and seconds since 1970.
 _DRAWN = re.compile(
     r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{9,}(\.\d+)?"
-    r"|(?<![0-9a-z])(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{6,64}(?![0-9a-z])"
+    r"|(?<![0-9a-z])(id-)?(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{6,64}(?![0-9a-z])"
     r"|\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?(Z|[+-]\d\d:?\d\d)?",
     re.IGNORECASE,
 )

@@ -142,8 +142,8 @@ class McpEnvironment(CallEnvironment[ServerState]):
     )
     drawn_advice = (
         "the output holds a time or an identifier that the server drew: --ids TOOL=PLACE says where an identifier "
-        "stands; of a time, delete these calls from the log where nothing rests on them; or write a class whose "
-        "`answer`, and `content` if the state holds it too, leave it out (docs/tool-calls.md)"
+        "stands, in the log's output too; of a time, delete these calls from the log where nothing rests on them; or "
+        "write a class whose `answer`, and `content` if the state holds it too, leave it out (docs/tool-calls.md)"
     )
     #: Fewer than elsewhere, since each may start a server.
     max_probes = 16
