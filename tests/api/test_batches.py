@@ -18,7 +18,7 @@ from vcrt.api.logs import LiftedCalls
 from vcrt.api.schedules import _told
 from vcrt.calls.batches import BatchTests, batches_of, order_of_log
 from vcrt.calls.call_logs import read_traces
-from vcrt.calls.differences import difference_of
+from vcrt.calls.differences import difference_of, difference_of_outputs
 from vcrt.calls.log_lifting import run_trace
 from vcrt.calls.schedules import schedule_of
 from vcrt.certificates.lattice import Lattice
@@ -511,6 +511,13 @@ def test_a_conflict_that_samples_do_not_show_is_in_the_schedule(written):
     found = _told(Late(), lifted)
     assert found.schedule is None
     assert found.problem.startswith("nondeterministic: the sequence [0, 1, 2]")
+
+
+def test_an_empty_mapping_is_shown_as_one():
+    (found,) = difference_of_outputs('{"cart": {}}', '{"cart": {"tea": 1}}', 0)
+    assert (found.where, found.forward, found.reverse) == ('output["cart"]', "{}", '{"tea":1}')
+    (found,) = difference_of_outputs('{"cart": []}', '{"cart": ["tea"]}', 0)
+    assert (found.forward, found.reverse) == ("[]", '["tea"]')
 
 
 def test_a_trace_whose_replays_were_seen_to_differ_once_has_no_schedule(written, monkeypatch):

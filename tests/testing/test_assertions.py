@@ -271,6 +271,25 @@ def test_an_argument_that_another_call_gave_excuses_no_order(tmp_path):
     assert_commutes(MACHINE, log)
 
 
+class Keys:
+    def __init__(self):
+        self.kept = {}
+
+    def put(self, key: str):
+        self.kept[key] = 1
+
+    def keys(self):
+        return list(self.kept)
+
+
+def test_a_tool_that_lists_keys_as_they_came_in_is_told_of_their_order():
+    calls = [("put", {"key": "a"}), ("put", {"key": "b"}), ("keys", {})]
+    with pytest.raises(VcrtError, match="say key_order=True"):
+        assert_commutes(vcrt.tools_environment(Keys), calls)
+    with pytest.raises(AssertionError, match="two orders differ"):
+        assert_commutes(vcrt.tools_environment(Keys, key_order=True), calls)
+
+
 def test_calls_that_change_nothing_to_be_seen_are_a_warning():
     with pytest.warns(VcrtWarning, match="none of 2 calls changed anything"):
         assert_commutes(SHOP, [("look", TEA), ("look", RICE)])

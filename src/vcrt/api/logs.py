@@ -71,7 +71,10 @@ WITHIN_S = 60.0
 #: Exclusions after which the replays say nothing.
 _NO_SCHEDULE = ("nondeterministic", "version_disagreement", "unequal_futures")
 #: What is said of states that differ in an order alone, and where.
-_KEY_ORDER = "the two states differ in the order of keys at {}: say `key_order = True` in the environment's class"
+_KEY_ORDER = (
+    "the two states differ in the order of keys at {}: say `key_order = True` in the environment's class, or "
+    "vcrt.tools_environment(..., key_order=True)"
+)
 _SET_ORDER = (
     "the two states differ in the order of a set at {}: let tools sort what they take of it, or hold a mapping and say "
     "`key_order = True` in the environment's class"

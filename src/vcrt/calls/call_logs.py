@@ -54,7 +54,7 @@ def read_traces(path: Path) -> tuple[Trace, ...]:
             "no log there",
             where=str(path),
             found="a directory" if path.is_dir() else "no such file",
-            expected="a file of JSON lines",
+            expected="a file of JSON lines, or one JSON document",
         )
     traces: list[Trace] = []
     lines = Gathered(str(path))

@@ -160,6 +160,8 @@ def _plain(form: Any) -> Any:
     if not isinstance(inner, list):
         is_number = _kind(form) == "float" and str(inner).lstrip("-")[:1].isdigit()
         return float(str(inner)) if is_number else inner
+    if inner == [] and any(word in _kind(form).lower() for word in ("dict", "counter")):
+        return {}
     if inner and all(isinstance(each, list) for each in inner):
         return {key.strip('"'): _plain(each) for key, each in inner}
     return [_plain(each) for each in inner]

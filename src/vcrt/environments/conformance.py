@@ -17,6 +17,7 @@ from typing import TypeVar
 from vcrt.environments.conformance_checks import (
     CHECKS,
     DETERMINISTIC,
+    EQUAL_FUTURES,
     REMEDIES,
     SAMPLING,
     SINGLE_STEPS,
@@ -201,7 +202,12 @@ def _begun(replays: Sequence[Replay], sequence: Order) -> Replay:
 def _remedy(environment: Environment, check: str) -> str:
     """Return the remedy for a check's failure: the environment's own advice if the check is about unseen state."""
     own = unseen_by(environment) if check in UNSEEN else None
-    return REMEDIES[check] if own is None else own
+    if own is None and check == EQUAL_FUTURES and getattr(environment, "key_order", True) is False:
+        own = (
+            "if a call sees the order of a mapping's keys, say key_order=True, in vcrt.tools_environment or the class; "
+            "else put what it sees into the state"
+        )
+    return own or REMEDIES[check]
 
 
 def _stable(environment: Environment) -> str | None:

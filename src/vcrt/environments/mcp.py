@@ -400,6 +400,8 @@ class McpEnvironment(CallEnvironment[ServerState]):
         folder = self._host.place().state
         content = self.keep(folder)
         form = self.content(folder, content)
+        for own, drawn in self._host.ids.items():  # for a class's own `content`
+            form = form.replace(drawn.encode(), own.encode())
         return Kept(initial, calls, content, form, dict(self._host.ids), seeds)
 
     def _entered(self, state: ServerState) -> Server:

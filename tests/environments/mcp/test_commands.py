@@ -7,6 +7,7 @@ import sqlite3
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -16,6 +17,8 @@ import vcrt
 from command_line import refused, run
 from explorer_support import without_processes
 from mcp_support import SERVER
+from vcrt.environments.contract import Operation
+from vcrt.environments.mcp import McpEnvironment
 from vcrt.environments.tool_calls import Call, CallRefused, operations_of
 from vcrt.errors import MalformedInputError, UnavailableError, VcrtError
 
@@ -177,6 +180,29 @@ def test_a_server_is_not_ended_with_that_of_another_process_which_makes_the_same
     other.close()
     assert one.call(states[0], "read", {"path": "a"})["content"][0]["text"] == "one"
     one.close()
+
+
+def test_a_class_with_its_own_content_has_the_names_of_ids_in_it(start):
+    class Own(McpEnvironment):
+        name = "own"
+        command = (sys.executable, str(SERVER), "{state}")
+        templates: ClassVar = {"start": start}
+        initial = "start"
+        ids: ClassVar = {"add": "task.id"}
+
+        def content(self, folder, kept):
+            return repr(sorted(kept)).encode()
+
+    environment = Own()
+    forms = []
+    for _ in "ab":
+        state = environment.reset(None)
+        given = {"name": "add", "arguments": {"title": "a"}}
+        environment.step(state, Operation(signature="add a", payload=given))
+        forms.append(environment.canonical(state))
+    environment.close()
+    assert forms[0] == forms[1]
+    assert b"id-" in forms[0]
 
 
 def test_without_a_place_of_its_ids_its_log_is_left_out(tmp_path, start, capsys):
