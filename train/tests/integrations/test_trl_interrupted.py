@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -94,8 +95,11 @@ def interrupted(saved, tmp_path, monkeypatch):
 
 
 def has_workers():
-    started = [each.environ() for each in psutil.Process().children(recursive=True)]
-    return any(WORKERS_MARK in environment for environment in started)
+    for each in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # it has ended, be it as a zombie of another test
+            if WORKERS_MARK in each.environ():
+                return True
+    return False
 
 
 @pytest.mark.parametrize(
