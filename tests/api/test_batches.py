@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from dataclasses import replace
 from functools import partial
+from io import BytesIO
 from itertools import permutations
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +20,7 @@ from vcrt.api.logs import LiftedCalls
 from vcrt.api.schedules import _told
 from vcrt.calls.batches import BatchTests, batches_of, order_of_log
 from vcrt.calls.call_logs import read_traces
-from vcrt.calls.differences import difference_of, difference_of_outputs
+from vcrt.calls.differences import _of_members, difference_of, difference_of_outputs
 from vcrt.calls.log_lifting import run_trace
 from vcrt.calls.schedules import schedule_of
 from vcrt.certificates.lattice import Lattice
@@ -518,6 +520,20 @@ def test_an_empty_mapping_is_shown_as_one():
     assert (found.where, found.forward, found.reverse) == ('output["cart"]', "{}", '{"tea":1}')
     (found,) = difference_of_outputs('{"cart": []}', '{"cart": ["tea"]}', 0)
     assert (found.forward, found.reverse) == ("[]", '["tea"]')
+
+
+def test_an_archive_with_a_wrong_byte_is_compared_by_what_can_be_read():
+    packed = BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name in ("a.xml", "b.xml"):
+            member = zipfile.ZipInfo(name)
+            archive.writestr(member, "<same/>" * 200, compress_type=zipfile.ZIP_DEFLATED)
+    whole = packed.getvalue()
+    for place in range(len(whole)):
+        damaged = whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :]
+        places = _of_members(damaged, whole, "file b.xlsx")
+        assert places
+        assert all(where.startswith("file b.xlsx") for where, *_ in places)
 
 
 def test_a_trace_whose_replays_were_seen_to_differ_once_has_no_schedule(written, monkeypatch):

@@ -17,7 +17,7 @@ from functools import partial
 from io import BytesIO
 from itertools import islice, zip_longest
 from typing import Any, TypeAlias
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
 from vcrt.certificates.certificates import Certificate
 from vcrt.environments.contract import Episode
@@ -215,11 +215,13 @@ def _of_rows(
 def _of_members(one: bytes | None, other: bytes | None, where: str) -> list[_Place]:
     """Compare two files by lines; of two archives (ZIP, as office documents are) what is in them, properties last."""
     parts: list[dict[str, bytes]] = []
-    with suppress(BadZipFile, OSError, RuntimeError, ValueError, zlib.error):
+    with suppress(BadZipFile, EOFError, OSError, RuntimeError, ValueError, zlib.error):
         for content in (one, other):
             with ZipFile(BytesIO(content or b"")) as archive:
-                if sum(each.file_size for each in archive.infolist()) <= MAX_BYTES:
-                    parts.append({name: archive.read(name) for name in archive.namelist()})
+                held = archive.infolist()
+                is_plain = {each.compress_type for each in held} <= {ZIP_STORED, ZIP_DEFLATED}
+                if is_plain and sum(each.file_size for each in held) <= MAX_BYTES:
+                    parts.append({each.filename: archive.read(each) for each in held})
     if len(parts) < 2 or parts[0] == parts[1]:
         return [_of_lines(one, other, where)]
     first, then = parts
