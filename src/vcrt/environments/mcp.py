@@ -311,7 +311,7 @@ class McpEnvironment(CallEnvironment[ServerState]):
 
     def tools(self) -> Sequence[Tool]:
         """Return the server's tools and its declarations about them."""
-        return [_tool(name, declared) for name, declared in self._facts().tools.items()]
+        return [Tool.of_mcp(name, declared) for name, declared in self._facts().tools.items()]
 
     def versions(self) -> Versions:
         """Return the digest of the class's file, and the server's version, protocol and tools, as it declares them."""
@@ -602,13 +602,6 @@ class _Host:
         place, self._place, self.state = self._place, None, None
         if place is not None and self._process == os.getpid():
             place.close()
-
-
-def _tool(name: str, declared: Mapping[str, Json]) -> Tool:
-    hints: Any = declared.get("annotations") or {}
-    own = ("read_only", "idempotent", "destructive", "open_world")
-    said = ("readOnlyHint", "idempotentHint", "destructiveHint", "openWorldHint")
-    return Tool(name=name, **dict(zip(own, map(hints.get, said), strict=True)))
 
 
 def _digest(template: Path) -> str:

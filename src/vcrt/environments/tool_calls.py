@@ -134,6 +134,18 @@ class Tool:
     open_world: bool | None = None
     sequential: bool | None = None
 
+    @classmethod
+    def of_mcp(cls, name: str, declared: Mapping[str, Any]) -> Tool:
+        """Return a tool as a server of the Model Context Protocol declares it."""
+        hints = declared.get("annotations") or {}
+        return cls(
+            name=name,
+            read_only=hints.get("readOnlyHint"),
+            idempotent=hints.get("idempotentHint"),
+            destructive=hints.get("destructiveHint"),
+            open_world=hints.get("openWorldHint"),
+        )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Span:

@@ -495,9 +495,7 @@ def _mcp_tools(
 ) -> Sequence[Given]:
     def one(declared: Any) -> Given:
         name = declared.name
-        hints = declared.model_dump(by_alias=True, exclude_none=True, mode="json").get(
-            "annotations", {}
-        )
+        hints = declared.model_dump(by_alias=True, exclude_none=True, mode="json")
 
         def call(state: Any, arguments: Mapping[str, Json]) -> object:
             with _quiet(), refusing():
@@ -510,13 +508,7 @@ def _mcp_tools(
             return {key: result[key] for key in ("content", "structuredContent") if key in result}
 
         return Given(
-            Tool(
-                name=name,
-                read_only=hints.get("readOnlyHint"),
-                idempotent=hints.get("idempotentHint"),
-                destructive=hints.get("destructiveHint"),
-                open_world=hints.get("openWorldHint"),
-            ),
+            Tool.of_mcp(name, hints),
             call,
             tuple(filter(None, (getattr(functions.get(name), "fn", None),))),
             framework,
