@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
 from vcrt.calls.call_logs import unwrapped
@@ -44,7 +43,6 @@ from vcrt.orders import Order
 #: What replay says of a declared hint; ``unsupported``: not contradicted, but what it speaks of was never seen.
 Standing: TypeAlias = Literal["contradicted", "not contradicted", "unsupported", "not tested"]
 HintName: TypeAlias = Literal["readOnlyHint", "idempotentHint", "sequential"]
-_second = attrgetter("second")
 #: A tool and its arguments as canonical JSON.
 _CallKey: TypeAlias = tuple[str, str]
 
@@ -253,9 +251,8 @@ class Evidence:
     ) -> None:
         """Take the contexts of an episode, not all that there are if a limit ``cut`` its replay.
 
-        ``flows`` are those of its log; by default, those that its outputs show.
-
-        Raises :class:`MalformedInputError` if its operations are no calls.
+        ``flows`` are those of its log; by default, those that its outputs show. Raises :class:`MalformedInputError` if
+        its operations are no calls.
         """
         calls = [_call(episode, operation) for operation in episode.operations]
         lattice = Lattice.of(tree)
@@ -269,7 +266,8 @@ class Evidence:
             self.sources.setdefault(name, set()).add(episode.provenance.source)
         self._add_answers(episode, lattice, calls)
         needs: dict[int, set[int]] = {}
-        for flow in sorted(flows_of(tree, episode) if flows is None else flows, key=_second):
+        flows = flows_of(tree, episode) if flows is None else flows
+        for flow in sorted(flows, key=lambda each: each.second):
             needs.setdefault(flow.second, set()).update({flow.first}, needs.get(flow.first, ()))
         self._add_pairs(episode, lattice, calls, needs)
 

@@ -176,8 +176,7 @@ def _of_bytes(environment: CallEnvironment[Any], one: Any, other: Any) -> Iterat
     kept = [environment.snapshot(each) for each in (one, other)]
     contents: list[Any] = [getattr(each, "content", each) for each in kept]
     names = [{drawn: own for own, drawn in getattr(each, "ids", {}).items()} for each in kept]
-    ends: list[tuple[bytes, ...]]
-    ends = [(each if isinstance(each, bytes) else b"",) for each in contents]
+    ends: list[tuple[bytes, ...]] = [(c if isinstance(c, bytes) else b"",) for c in contents]
     found = _of_rows(ends, names, "state")
     if all(isinstance(each, dict) and _is_tree(each) for each in contents):
         by_path = [{with_texts(p, n): p for p in c} for c, n in zip(contents, names, strict=True)]

@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeAlias
 
-from vcrt.environments.states.database_rows import database_form
+from vcrt.environments.states.database_rows import MAGIC, database_form
 from vcrt.errors import MalformedInputError, TooLargeError
 from vcrt.hashing import Json, canonical_json, sha256_hex
 
@@ -149,8 +149,8 @@ def with_rows(tree: Mapping[str, Entry]) -> Tree:
     found = dict(tree)
     for path, entry in tree.items():
         log, journal = (tree.get(path + kind, _NOTHING).content for kind in ("-wal", "-journal"))
-        form = None if journal or entry.kind != "file" else database_form(entry.content, log)
-        if form is not None:
+        is_whole = entry.kind == "file" and entry.content.startswith(MAGIC) and not journal
+        if is_whole and (form := database_form(entry.content, log)) is not None:
             found[path] = entry._replace(content=form)
             for kind in ("-wal", "-shm", "-journal"):
                 found.pop(path + kind, None)

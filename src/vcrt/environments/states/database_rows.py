@@ -1,7 +1,7 @@
 """Write databases of SQLite as canonical bytes: the schema, and all rows in the order in which SQLite gives them.
 
-How rows lie on pages, and what a log beside the file (``-wal``) still holds, counts for nothing: no statement of SQL
-sees it. What a connection keeps, and tables of extensions that are not here, are not covered.
+Where rows lie, on which pages or in a log beside the file (``-wal``), counts for nothing: no statement of SQL sees it.
+Not covered: what a connection keeps, and tools that show a file's size or digest, which may differ for equal rows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pathlib import Path
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, canonical_json
 
-_MAGIC = b"SQLite format 3\0"
+#: How a database file begins.
+MAGIC = b"SQLite format 3\0"
 #: Where a file's header says how changes are written, twice: 1, in place; 2, into a log beside the file.
 _MODE = slice(18, 20)
 
@@ -32,7 +33,7 @@ def database_form(content: bytes, log: bytes = b"") -> bytes | None:
 @contextmanager
 def opened_copy(content: bytes, log: bytes = b"") -> Iterator[sqlite3.Connection]:
     """Open a copy of a database file and the log beside it; raise :class:`sqlite3.Error` for what is none."""
-    if not content.startswith(_MAGIC):
+    if not content.startswith(MAGIC):
         raise sqlite3.DatabaseError("no database")
     with tempfile.TemporaryDirectory() if log else nullcontext(":memory:") as place:
         path = Path(place) / "state.db"
