@@ -13,6 +13,7 @@ import pytest
 
 import vcrt
 from vcrt.environments.drawn_ids import own_draws, own_ids, replaced
+from vcrt.environments.mcp import _LONG_ID
 from vcrt.errors import MalformedInputError
 
 IDS = {"create": "id"}
@@ -233,3 +234,15 @@ def test_what_is_no_id(text):
     for pair in ((text, "ev-2001"), ("ev-2001", text)):
         with pytest.raises(MalformedInputError, match="a text of letters and digits"):
             own_ids(*([each] for each in pair), before=[], log=[], where="1")
+
+
+@pytest.mark.parametrize(
+    ("letters", "length"),
+    [("0123456789abcdef", 8), ("0123456789abcdefghijklmnopqrstuvwxyz", 8), ("0123456789", 12)],
+)
+def test_no_id_that_a_server_draws_is_refused_by_chance(letters, length):
+    """Of eight hexadecimal digits, one in forty has no letter; of eight in base 36, one in fourteen no digit."""
+    draw = random.Random(0)
+    assert all(_LONG_ID.fullmatch("".join(draw.choices(letters, k=length))) for _ in range(1000))
+    for text in ("7", "short", "two words", "1767225600.25", "a\nb-c-d-e-f"):
+        assert not _LONG_ID.fullmatch(text)

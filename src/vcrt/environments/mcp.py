@@ -54,8 +54,8 @@ from vcrt.processes.programs import empty_environment, protections_by
 
 #: The value of ``remembered`` that means every tool.
 EVERY_TOOL = "*"
-#: An id that a server drew: eight or more characters, no number, with a digit or letters of both cases.
-_LONG_ID = re.compile(r"(?=.*[^\d.])(?=.*(?:\d|[a-z].*[A-Z]|[A-Z].*[a-z]))[A-Za-z0-9_.:/+=-]{8,}")
+#: An id that a server drew: a text of eight or more characters. Chance gives digits alone, or letters alone, too.
+_LONG_ID = re.compile(r"(?!\d*\.\d*$)[A-Za-z0-9_.:/+=-]{8,}")
 #: The most initial states that are kept as values.
 _BEGINNINGS = 16
 _FILE_BYTES, _OPEN_FILES = 1 << 30, 4096
@@ -400,8 +400,11 @@ class McpEnvironment(CallEnvironment[ServerState]):
         folder = self._host.place().state
         content = self.keep(folder)
         form = self.content(folder, content)
-        for own, drawn in self._host.ids.items():  # for a class's own `content`
-            form = form.replace(drawn.encode(), own.encode())
+        if (
+            type(self).content is not McpEnvironment.content
+        ):  # which has them by their names already
+            for own, drawn in self._host.ids.items():
+                form = form.replace(drawn.encode(), own.encode())
         return Kept(initial, calls, content, form, dict(self._host.ids), seeds)
 
     def _entered(self, state: ServerState) -> Server:
@@ -473,7 +476,9 @@ class McpEnvironment(CallEnvironment[ServerState]):
             drawn = with_texts(drawn, {text: other for other, text in own.items()})
             other, fault = f"id-{sha256_hex(seed + b'%d' % number)[:20]}", ""
             if not isinstance(drawn, str) or not _LONG_ID.fullmatch(drawn):
-                fault = "8 or more characters, no number or word: it is looked for as it stands"
+                fault = (
+                    "a text of 8 or more characters without spaces: it is looked for as it stands"
+                )
             elif drawn in self._host.ids or drawn in own or any(holds(o, drawn) for o in held):
                 continue
             elif self._drawn_as.setdefault(drawn, other) != other:

@@ -24,6 +24,8 @@ from vcrt.errors import MalformedInputError, UnavailableError, VcrtError
 
 #: The small server of the tests, which may be told to misbehave.
 SMALL = f"{sys.executable} {SERVER} {{state}}"
+#: No machine is so slow that the limit of time decides.
+PATIENT = ("--within", "600")
 #: A server of the package mcp, over HTTP.
 OVER_HTTP = f"{sys.executable} {Path(SERVER).with_name('mcp_http_server.py')} {{state}} {{port}}"
 
@@ -65,7 +67,7 @@ def test_a_log_of_a_client_is_scheduled_by_the_command_alone(tmp_path, start, ca
         tmp_path, [read("a", "one")], [write("b", "x"), write("c", "y")], [write("a", "z")]
     )
     options = ["--mcp", SMALL, "--state", str(start), "--root", "/home/ann/notes"]
-    code, out, _ = run(capsys, "schedule", str(log), "--json", *options)
+    code, out, _ = run(capsys, "schedule", str(log), "--json", *PATIENT, *options)
     assert code == 0
     (found,) = json.loads(out)
     assert found["waves"] == [[0, 1, 2], [3]]
@@ -107,7 +109,7 @@ def test_ids_that_a_server_draws_have_one_name_in_every_order(tmp_path, start, c
     # Its files are named by them, and so is what it keeps in memory: calls that were made again draw others.
     log = log_of(tmp_path, *TASKS)
     options = ["--mcp", SMALL, "--state", str(start), "--ids", "add=task.id", *more]
-    code, out, _ = run(capsys, "schedule", str(log), "--json", *options)
+    code, out, _ = run(capsys, "schedule", str(log), "--json", *PATIENT, *options)
     assert code == 0
     (found,) = json.loads(out)
     edges = {(edge["first"], edge["second"]) for edge in found["edges"]}
@@ -120,7 +122,7 @@ def test_ids_that_a_server_draws_have_one_name_in_every_order(tmp_path, start, c
 
 def scheduled(capsys, log, start, *ids):
     """Return the edges of a log's schedule."""
-    given = ["--json", "--mcp", SMALL, "--state", str(start), "--ids", *ids]
+    given = ["--json", *PATIENT, "--mcp", SMALL, "--state", str(start), "--ids", *ids]
     code, out, _ = run(capsys, "schedule", str(log), *given)
     assert code == 0
     (found,) = json.loads(out)
@@ -150,7 +152,7 @@ def test_the_next_number_of_a_counter_is_no_id_that_was_drawn(tmp_path, start, c
     assert "as those of a counter" in refused(
         capsys, "schedule", str(log), *given, "--ids", "counted=id"
     )
-    code, out, _ = run(capsys, "schedule", str(log), "--json", *given)
+    code, out, _ = run(capsys, "schedule", str(log), "--json", *PATIENT, *given)
     assert code == 0
     assert [(edge["first"], edge["second"]) for edge in json.loads(out)[0]["edges"]] == [(0, 1)]
 
@@ -236,7 +238,7 @@ def test_a_database_counts_by_its_rows_also_with_a_log_beside_it(tmp_path, start
         [sql("SELECT name FROM t WHERE text = 'z'", [[2]])],
     )
     options = ["--mcp", SMALL, "--state", str(start), "--restart"]
-    code, out, _ = run(capsys, "schedule", str(log), "--json", *options)
+    code, out, _ = run(capsys, "schedule", str(log), "--json", *PATIENT, *options)
     assert code == 0
     (found,) = json.loads(out)
     assert found["waves"] == [[0, 1], [2], [3]]
