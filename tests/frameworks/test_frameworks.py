@@ -47,7 +47,7 @@ class Shop:
         return line
 
 
-def by_pydantic_ai():
+def by_pydantic_ai(**of_bill):
     ai = pytest.importorskip("pydantic_ai")
     tools = ai.FunctionToolset()
 
@@ -62,26 +62,7 @@ def by_pydantic_ai():
         except ValueError as error:
             raise ai.ModelRetry(str(error)) from error
 
-    @tools.tool
-    def bill(ctx: ai.RunContext[Shop], line: Line, due: date) -> Line:
-        return ctx.deps.bill(line, due)
-
-    return vcrt.tools_environment(tools, state=Shop)
-
-
-def by_pydantic_ai_with_a_barrier():
-    ai = pytest.importorskip("pydantic_ai")
-    tools = ai.FunctionToolset()
-
-    @tools.tool
-    def look(ctx: ai.RunContext[Shop], item: str) -> dict:
-        return ctx.deps.look(item)
-
-    @tools.tool
-    async def order(ctx: ai.RunContext[Shop], item: str, customer: str) -> dict:
-        return await ctx.deps.order(item, customer)
-
-    @tools.tool(sequential=True)
+    @tools.tool(**of_bill)
     def bill(ctx: ai.RunContext[Shop], line: Line, due: date) -> Line:
         return ctx.deps.bill(line, due)
 
@@ -90,7 +71,7 @@ def by_pydantic_ai_with_a_barrier():
 
 def test_tools_that_are_not_declared_sequential_are_tested_beside_each_other(monkeypatch):
     """pydantic-ai runs them at once where one message calls several."""
-    environment = by_pydantic_ai_with_a_barrier()
+    environment = by_pydantic_ai(sequential=True)
     monkeypatch.setitem(globals(), "ENVIRONMENT", environment)
     with pytest.raises(AssertionError) as raised:
         assert_declared(environment, [CALLS[0], CALLS[1], CALLS[4]])
