@@ -400,9 +400,7 @@ class McpEnvironment(CallEnvironment[ServerState]):
         folder = self._host.place().state
         content = self.keep(folder)
         form = self.content(folder, content)
-        if (
-            type(self).content is not McpEnvironment.content
-        ):  # which has them by their names already
+        if type(self).content is not McpEnvironment.content:  # that one has replaced them already
             for own, drawn in self._host.ids.items():
                 form = form.replace(drawn.encode(), own.encode())
         return Kept(initial, calls, content, form, dict(self._host.ids), seeds)
@@ -476,9 +474,7 @@ class McpEnvironment(CallEnvironment[ServerState]):
             drawn = with_texts(drawn, {text: other for other, text in own.items()})
             other, fault = f"id-{sha256_hex(seed + b'%d' % number)[:20]}", ""
             if not isinstance(drawn, str) or not _LONG_ID.fullmatch(drawn):
-                fault = (
-                    "a text of 8 or more characters without spaces: it is looked for as it stands"
-                )
+                fault = "a text of 8 or more characters, no spaces: it is looked for as it stands"
             elif drawn in self._host.ids or drawn in own or any(holds(o, drawn) for o in held):
                 continue
             elif self._drawn_as.setdefault(drawn, other) != other:
