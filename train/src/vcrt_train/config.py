@@ -192,9 +192,9 @@ class ObjectiveConfig(_Settings):
     """The weights and caps of the objective; the defaults are this library's demonstration preset."""
 
     clip: float = 0.2
-    """Half-width of the interval around 1 to which policy ratios are clipped."""
+    """Half-width of the interval around 1 to which policy ratios are clipped; 0 clips nothing."""
     alpha: float = 0.1
-    """Weight of the anti-diamond loss, and of the contrastive loss of the method that has one."""
+    """Weight of the anti-diamond loss, and of the contrastive loss or the uniformity of a method that has one."""
     margin: float = 2.0
     """By how much the legal log-mass should exceed the illegal one, in nats."""
     mu: float = 10.0
@@ -207,7 +207,7 @@ class ObjectiveConfig(_Settings):
     """Cap on the action KL, in nats per choice."""
 
     def __post_init__(self) -> None:
-        _require(0 < self.clip < 1, "objective.clip", self, "between 0 and 1")
+        _require(0 <= self.clip < 1, "objective.clip", self, "from 0 to below 1")
         _require(0 <= self.alpha < inf, "objective.alpha", self, "0 or more")
         _require(0 < self.mu < inf, "objective.mu", self, _POSITIVE)
         for name in ("margin", "commutation_cap", "retention_cap", "action_kl_cap"):

@@ -162,8 +162,19 @@ LOGGED = (
 )
 
 
+#: The methods that are made of what the objective was made of then.
+EARLIER = [
+    name
+    for name, row in METHODS.items()
+    if {*row.terms} <= {*ALL, "contrastive_loss", "augmentation_loss"}
+    and {*row.terms} & {*CONSTRAINT_NAMES} in (set(), {*CONSTRAINT_NAMES})
+    and row.ratio in ("trajectory", "orbit", "shuffled_orbit")
+    and row.scale_rewards == "none"
+]
+
+
 @pytest.mark.parametrize(("n", "interface"), GRID)
-@pytest.mark.parametrize("name", sorted(METHODS))
+@pytest.mark.parametrize("name", sorted(EARLIER))
 def test_every_method_has_the_loss_and_gradient_that_listed_orders_gave(n, interface, name):
     """Against the objective as it was before it was read from prefix trees."""
     chosen = METHODS[name]
@@ -173,7 +184,7 @@ def test_every_method_has_the_loss_and_gradient_that_listed_orders_gave(n, inter
         policy, new, batch = _case(
             n,
             interface,
-            use_credit=chosen.ratio != "trajectory",
+            use_credit=chosen.has_credit,
             seed=seed,
             margin=chosen.margin if uses_margin else None,
         )
@@ -314,7 +325,7 @@ def test_before_the_first_step_ratios_are_one_and_the_policy_loss_is_minus_the_m
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"clip": 0.0}, {"clip": 1.0}, {"mu": 0.0}, {"alpha": -0.1}], ids=str
+    "wrong", [{"clip": -0.1}, {"clip": 1.0}, {"mu": 0.0}, {"alpha": -0.1}], ids=str
 )
 def test_senseless_settings_are_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):

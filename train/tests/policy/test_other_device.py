@@ -69,7 +69,19 @@ def require_same_there(expected, found):
 
 
 #: Every term, ratio, margin and interface: the other methods have some of these.
-PARTS = ["outcome-grpo", "vcrt", "shuffled-all", "contrastive", "augmentation"]
+PARTS = [
+    "outcome-grpo",
+    "vcrt",
+    "shuffled-all",
+    "contrastive",
+    "augmentation",
+    "exact-reward",
+    "exact-log-reward",
+    "exact-log-odds",
+    "both-classes",
+    "step-groups",
+    "uniform-orbit",
+]
 
 
 @pytest.mark.parametrize("name", PARTS)

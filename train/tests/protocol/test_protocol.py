@@ -8,20 +8,23 @@ from dataclasses import replace
 
 import pytest
 
+import poset_environment as posets
 import toy_environment as toy
 from configs import config
+from explorer_support import without_processes
+from vcrt.certificates.episodes import PRESETS
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import RunError, UnknownNameError
 from vcrt.records.dataset import load_items
 from vcrt.records.ledger import LEDGER_FILE, Ledger
-from vcrt.replay.config import sampled
+from vcrt.replay.config import given, sampled
 from vcrt_train.config import RunConfig
 from vcrt_train.config_files import load_config
 from vcrt_train.policy.backbone import load_backbone
 from vcrt_train.policy.reference import EMBEDDED
 from vcrt_train.protocol.experiment import create_experiment, open_experiment
-from vcrt_train.protocol.plan import PLAN_FILE, read_plan
+from vcrt_train.protocol.plan import PLAN_FILE, read_plan, require_names
 from vcrt_train.protocol.planned_training import train
 from vcrt_train.protocol.planning import how_chosen, make_plan
 from vcrt_train.protocol.splits import source_split
@@ -66,6 +69,24 @@ def test_all_methods_of_a_fold_and_seed_see_the_same_episodes(dataset):
     plan = plan_on(dataset)
     assert set(plan.episode_order_hashes) == {f"{fold}/{seed}" for fold in TOYS for seed in (0, 1)}
     assert len(set(plan.episode_order_hashes.values())) == 6
+
+
+@pytest.mark.parametrize("name", ["both-classes", "exact-log-odds"])
+def test_failures_that_were_not_replayed_are_no_class(name, tmp_path):
+    """A sample of contexts leaves orders of which nobody knows whether they fail."""
+    factories = {"posets": posets.Posets}
+    for is_sampled in (False, True):
+        asked = replace(PRESETS["posets6"], sampled=is_sampled)
+        with without_processes():
+            some = given([posets.random_episode(6, 1)], preset=asked)
+            frozen = make_dataset(some, tmp_path / f"{is_sampled}", jobs=1, factories=factories)
+        require_names(frozen, ("vcrt", "exact-reward", "step-groups"), ())
+        if not is_sampled:
+            require_names(frozen, (name,), ())
+    with pytest.raises(RunError, match="not all were replayed") as caught:
+        require_names(frozen, ("vcrt", name), ())
+    assert caught.value.found == f"{name}, and episodes with sampled evidence: 1 of posets"
+    assert "without --sampled" in caught.value.remedy
 
 
 def test_unknown_names_and_empty_plans_are_refused(dataset):

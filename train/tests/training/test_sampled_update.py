@@ -30,6 +30,10 @@ METHODS = (
     "shuffled-all",
     "margin-only",
     "augmentation",
+    "exact-log-odds",
+    "both-classes",
+    "step-groups",
+    "uniform-orbit",
 )
 
 

@@ -1,6 +1,7 @@
 """The method table, encoding, and one online update against Algorithm 1 written out by hand."""
 
 import math
+import statistics
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from training_fixtures import (
     weights,
 )
 from vcrt.errors import MalformedInputError, RunError, UnknownNameError
+from vcrt.orders import all_orders
 from vcrt_train.config import ObjectiveConfig
 from vcrt_train.objective.terms import constrained
 from vcrt_train.objective.total import next_duals, objective
@@ -38,6 +40,21 @@ OBJECTIVE, CONFIG = ObjectiveConfig(), config()
 
 # The table.
 
+#: What the paper's methods are compared with, to tell what an order is worth.
+REFERENCES = {
+    "exact-reward": (("reward_loss",), "trajectory", "none"),
+    "exact-log-reward": (("log_reward_loss",), "trajectory", "none"),
+    "exact-log-odds": (("log_odds_loss",), "trajectory", "none"),
+    "both-classes": (("policy_loss",), "both_classes", "none"),
+    "margin-alone": (("anti_diamond_loss",), "trajectory", "none"),
+    "orbit-commutation": (("policy_loss", "commutation"), "orbit", "none"),
+    "orbit-retention": (("policy_loss", "retention"), "orbit", "none"),
+    "orbit-action-kl": (("policy_loss", "action_kl"), "orbit", "none"),
+    "scaled-grpo": (("policy_loss",), "trajectory", "group"),
+    "step-groups": (("policy_loss",), "steps", "none"),
+    "uniform-orbit": (("policy_loss", "uniformity"), "orbit", "none"),
+}
+
 
 def test_the_table_is_the_papers():
     view = {"outcome-grpo": ("tokens", "shuffled")}
@@ -53,8 +70,8 @@ def test_the_table_is_the_papers():
             *(name in m.terms for name in ("contrastive_loss", "augmentation_loss")),
         )
         for name, m in METHODS.items()
+        if name not in REFERENCES
     }
-    assert all({*constrained()} & {*m.terms} in (set(), {*constrained()}) for m in METHODS.values())
     assert rows == {
         "outcome-grpo": (True, "trajectory", None, False, False, False),
         "canonical-grpo": (True, "trajectory", None, False, False, False),
@@ -69,12 +86,27 @@ def test_the_table_is_the_papers():
         "contrastive": (True, "trajectory", None, False, True, False),
         "augmentation": (False, "trajectory", None, False, False, True),
     }
+    assert all({*constrained()} & {*METHODS[n].terms} in (set(), {*constrained()}) for n in rows)
+    references = {
+        n: (m.terms, m.ratio, m.scale_rewards) for n, m in METHODS.items() if n not in rows
+    }
+    assert references == REFERENCES
+    assert all(
+        m.needs_certified_failures == (n in ("both-classes", "exact-log-odds"))
+        for n, m in METHODS.items()
+    )
     assert tuple(METHODS)[:6] == PAPER_METHODS
     assert all(name == row.name for name, row in METHODS.items())
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"margin": "shuffled"}, {"terms": ("retention",)}, {"terms": ("policy_los",)}]
+    "wrong",
+    [
+        {"margin": "shuffled"},
+        {"terms": ("retention",)},
+        {"terms": ("policy_los",)},
+        {"ratio": "steps", "interface": "tokens"},
+    ],
 )
 def test_a_row_that_contradicts_itself_is_refused(wrong):
     with pytest.raises(ValueError, match="vcrt"):
@@ -277,7 +309,7 @@ def _by_hand(name, items, frozen, *, seed, rate):
         return scores.choice_log_probs, events
 
     with torch.no_grad():
-        old = score()[1]
+        old_choices, old = score()
         matrix = torch.tensor(old)
     samples = sample_events(
         matrix, 8, new_state(model, config(learning_rate=rate), seed=seed).generator
@@ -291,10 +323,32 @@ def _by_hand(name, items, frozen, *, seed, rate):
         for b, item in enumerate(items):
             inside = [c for c in range(24) if item.orbit.members[c]]
             credit = [] if item.credit is None else [c for c in range(24) if item.credit.members[c]]
+            failing = [c for c in range(len(new[b])) if c not in inside]
             rewards = [1.0 if s in inside else 0.0 for s in samples[b].tolist()]
+            drawn = [all_orders(4)[event] for event in samples[b].tolist()] if not tokens else []
             for i, event in enumerate(samples[b].tolist()):
                 advantage = rewards[i] - (sum(rewards) - rewards[i]) / 7
-                if rewards[i] and credit:
+                if chosen.scale_rewards == "group":
+                    advantage /= statistics.stdev(rewards) + 1e-4
+                if chosen.ratio == "steps":
+                    for t in range(3):
+                        at = [
+                            rewards[j]
+                            for j in range(8)
+                            if j != i and met(item, drawn[i], drawn[j], t)
+                        ]
+                        own = advantage + (rewards[i] - sum(at) / len(at) if at else 0)
+                        place = b, tree.row_of[drawn[i][:t]], drawn[i][t]
+                        rho = (choices[place] - old_choices[place]).exp()
+                        bounded = min(max(rho.item(), 0.8), 1.2)
+                        clipped = torch.tensor(bounded) if rho.item() != bounded else rho
+                        loss = loss - torch.minimum(rho * own, clipped * own) / 48
+                    continue
+                if not rewards[i] and chosen.ratio == "both_classes":
+                    rho = sum(new[b][c].exp() for c in failing) / sum(
+                        old[b][c].exp() for c in failing
+                    )
+                elif rewards[i] and credit:
                     rho = sum(new[b][c].exp() for c in credit) / sum(
                         old[b][c].exp() for c in credit
                     )
@@ -315,6 +369,16 @@ def _by_hand(name, items, frozen, *, seed, rate):
                 loss = loss + 0.1 * 0.5 * torch.relu(2.0 - delta) ** 2 / 2
             if "augmentation_loss" in chosen.terms:
                 loss = loss - sum(new[b][c] for c in inside) / len(inside) / len(items)
+            rest = sum(new[b][c].exp() for c in failing)
+            if "reward_loss" in chosen.terms:
+                loss = loss - z / len(items)
+            if "log_reward_loss" in chosen.terms:
+                loss = loss - z.log() / len(items)
+            if "log_odds_loss" in chosen.terms:
+                loss = loss - (z / rest).log() / len(items)
+            if "uniformity" in chosen.terms:
+                shares = [new[b][c].exp() / z for c in inside]
+                loss = loss + 0.1 * sum(s * (s * len(inside)).log() for s in shares) / len(items)
             retention.append(frozen[b].exp() - z)
             kl.append(
                 sum(o.exp() * (o - x) for o, x in zip(old[b], new[b], strict=True))
@@ -340,17 +404,24 @@ def _by_hand(name, items, frozen, *, seed, rate):
                     share = sum(s for s, f in zip(pool, flags, strict=True) if f) / sum(pool)
                     loss = loss - 0.1 * share.log() / weight
         pulls = {k: START_DUALS[k] + 10 * (values[k] - caps[k]) for k in values}
-        if "retention" in chosen.terms:
-            for k, pull in pulls.items():
-                loss = loss + (torch.relu(pull) ** 2 - START_DUALS[k] ** 2) / 20
+        for k in pulls.keys() & {*chosen.terms}:
+            loss = loss + (torch.relu(pulls[k]) ** 2 - START_DUALS[k] ** 2) / 20
         optimizer.zero_grad()
         loss.backward()
         norm = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
         for parameter in model.parameters():
             parameter.grad *= min(1.0, 1.0 / norm.item())
         optimizer.step()
-    duals = {k: max(0.0, pull.item()) for k, pull in pulls.items()}
-    return model, loss.item(), values, duals if "retention" in chosen.terms else START_DUALS
+    moved = {k: max(0.0, pulls[k].item()) for k in pulls.keys() & {*chosen.terms}}
+    return model, loss.item(), values, START_DUALS | moved
+
+
+def met(item, one, other, t):
+    """Whether two orders are at one state before their choice t, of three."""
+    ends = {one[:t], other[:t]}
+    return len(ends) == 1 or tuple(sorted(ends)) in {
+        tuple(sorted(swap)) for swap in item.orbit.swaps
+    }
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))

@@ -10,6 +10,7 @@ Shapes: ``B`` prompts, ``G`` samples a prompt, ``R`` rows of the largest tree, `
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -34,8 +35,10 @@ from vcrt_train.objective.orbit_mass import (
     Paths,
     estimate_masses,
     exact_masses,
+    failing_log_mass,
     log_choice,
     orbit_log_mass,
+    path_log_weights,
     path_terms,
     split_log_masses,
 )
@@ -60,6 +63,10 @@ class ListedOrders:
         """Return ``[B]``: the mean log-probability of the set's orders, from those of all orders ``[B, M]``."""
         return orders.masked_fill(~self.members, 0.0).sum(-1) / self.members.sum(-1)
 
+    def evenness(self, orders: Tensor) -> Evenness:
+        """Return how the probability is spread over the set's orders, from log-probabilities ``[B, M]``."""
+        return _evenness(orders, self.members)
+
 
 @dataclass(frozen=True, kw_only=True)
 class LegalPrefixes:
@@ -79,6 +86,11 @@ class LegalPrefixes:
         ends = self.legal & self.rows.last[..., None]
         orders = (self.rows.reached(choices)[..., None] + choices).masked_fill(~ends, 0.0)
         return orders.sum((1, 2)) / ends.sum((1, 2))
+
+    def evenness(self, choices: Tensor, used: Tensor) -> Evenness:
+        """Return how the probability is spread over the linear extensions, from ``choices [B, R, n]``."""
+        ends = (self.legal & self.rows.last[..., None]).flatten(1)
+        return _evenness((self.rows.reached(choices)[..., None] + choices).flatten(1), ends)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +116,37 @@ class MaskedPaths:
         """
         weights = (-self.behaviour_log_q).softmax(-1)
         return (weights * log_choice(choices, self.paths).sum(-1)).sum(-1)
+
+    def evenness(self, choices: Tensor, used: Tensor) -> Evenness:
+        """Estimate how the probability is spread over the linear extensions, from ``choices [B, R, n]``.
+
+        Both values are consistent; the entropy of few paths is too low.
+        """
+        terms = path_terms(choices, self.legal, used, self.paths)
+        log_weights = path_log_weights(terms, self.behaviour_log_q) + terms.log_inside
+        log_mass = log_weights.logsumexp(-1)
+        mean = (log_weights.softmax(-1) * (terms.log_q + terms.log_inside)).sum(-1)
+        number = (-self.behaviour_log_q).logsumexp(-1) - math.log(terms.log_q.shape[1])
+        return Evenness(entropy=log_mass - mean, log_size=number)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evenness:
+    """How a policy spreads the probability of a set over its orders, ``[B]`` each, in nats."""
+
+    #: The entropy of the policy within the set; it is at most ``log_size``, which it is for an even spread.
+    entropy: Tensor
+    #: The logarithm of the number of orders.
+    log_size: Tensor
+
+
+def _evenness(log_probs: Tensor, members: Tensor) -> Evenness:
+    """Return the evenness over the members of each row, ``[B, M]`` twice."""
+    within = log_probs.masked_fill(~members, -torch.inf).log_softmax(-1)
+    return Evenness(
+        entropy=-(within.exp() * within.masked_fill(~members, 0.0)).sum(-1),
+        log_size=members.sum(-1).to(log_probs.dtype).log(),
+    )
 
 
 OrderSet: TypeAlias = ListedOrders | LegalPrefixes | MaskedPaths
@@ -132,7 +175,7 @@ class FrozenBatch:
     samples: Tensor
     #: ``[B, G]``: their rewards; a positive reward is a success.
     rewards: Tensor
-    #: ``[B, G]``: their leave-one-out advantages.
+    #: ``[B, G]``: their leave-one-out advantages; ``[B, G, T]``: those of each of their choices.
     advantages: Tensor
     #: ``[B, R, n]`` and ``[B, E]``: log-probabilities of choices and events under the behaviour policy.
     behaviour_choices: Tensor
@@ -144,6 +187,8 @@ class FrozenBatch:
     #: The set whose mass gives a success its ratio, and its behaviour log-mass ``[B]``; None if the single order does.
     credit: OrderSet | None
     behaviour_log_mass: Tensor | None
+    #: ``[B]``: behaviour log-mass of all answers outside of the orbit; None if a failure has the single order's ratio.
+    behaviour_log_failing: Tensor | None = None
     #: The set that the anti-diamond loss compares with the other orders.
     margin: OrderSet
     #: ``[B, K, T]``: uniformly drawn linear extensions, for a method that trains on them, if not all are scored.
@@ -193,8 +238,14 @@ class Reading:
 
     @cached_property
     def log_ratio(self) -> Tensor:
-        """``[B, G]``: each sample's log-ratio to the behaviour policy; for a success, that of the mass of its set."""
+        """Each sample's log-ratio to the behaviour policy, of the shape of the advantages.
+
+        For a success it may be that of its set's mass, for a failure that of all failing answers; or there is one for
+        each choice.
+        """
         batch = self.batch
+        if batch.advantages.ndim == 3:
+            return self._chosen(self.choices) - self._chosen(batch.behaviour_choices)
         if batch.credit is None or batch.behaviour_log_mass is None:
             return trajectory_log_ratio(self.events, batch.behaviour, batch.samples)
         if isinstance(batch.credit, ListedOrders):
@@ -202,8 +253,23 @@ class Reading:
         else:
             mass = self.masses(batch.credit).log_inside
         successes = batch.rewards > 0
-        single = trajectory_log_ratio(self.events, batch.behaviour, batch.samples)
-        return orbit_log_ratio(mass, batch.behaviour_log_mass, single, successes=successes)
+        if batch.behaviour_log_failing is None:
+            failed = trajectory_log_ratio(self.events, batch.behaviour, batch.samples)
+        else:
+            failed = (self.log_failing - batch.behaviour_log_failing)[:, None].expand_as(successes)
+        return orbit_log_ratio(mass, batch.behaviour_log_mass, failed, successes=successes)
+
+    @property
+    def log_failing(self) -> Tensor:
+        """``[B]``: log-probability of all answers outside of the certified orbit, malformed ones included."""
+        return failing_log_mass(self.masses(self.batch.orbit), self.malformed)
+
+    def _chosen(self, choices: Tensor) -> Tensor:
+        """Return ``[B, G, T]``: the log-probability of each choice of the samples, from ``choices [B, R, n]``."""
+        orders, samples = self.batch.orders, self.batch.samples
+        if self.batch.lists_all_orders:
+            orders = Paths(rows=orders.rows[samples], slots=orders.slots[samples])
+        return log_choice(choices, orders)
 
     def log_mass(self, orders: OrderSet) -> Tensor:
         """Return ``[B]``: the log-probability of a set of orders, exact or estimated."""
@@ -275,6 +341,39 @@ class Reading:
         """Return the mean separation loss between the margin's set of orders and the other orders, a scalar."""
         masses = self.masses(self.batch.margin)
         return separation_loss(masses.log_inside - masses.log_outside, self.config.margin).mean()
+
+    def reward_loss(self) -> Tensor:
+        """Return minus the mean orbit mass, a scalar: the policy gradient of all samples at once, without a baseline.
+
+        No baseline is needed, because nothing is drawn.
+        """
+        return -self.log_mass(self.batch.orbit).exp().mean()
+
+    def log_reward_loss(self) -> Tensor:
+        """Return minus the mean orbit log-mass, a scalar."""
+        return -self.log_mass(self.batch.orbit).mean()
+
+    def log_odds_loss(self) -> Tensor:
+        r"""Return minus the mean log-odds of the orbits, a scalar; a prompt that nothing fails counts as 0.
+
+        Its gradient is :math:`\nabla p / (p (1 - p))`: the exact policy gradient, divided by the reward's variance.
+        """
+        odds = self.masses(self.batch.orbit).log_inside - self.log_failing
+        return -odds.masked_fill(odds == torch.inf, 0.0).mean()
+
+    def uniformity(self) -> Tensor:
+        r"""Return the mean over prompts of :math:`\mathrm{KL}(\pi(\cdot | O) \| U_O)` in nats, a scalar.
+
+        It does not depend on the orbit's mass. UCPO (arXiv:2605.00365) shows that the reward is indifferent to how mass
+        is spread over correct answers, and redistributes the advantages of correct samples. Here the orbit is known, so
+        the distance from the even spread is exact (estimated if masses are).
+        """
+        batch = self.batch
+        if isinstance(batch.orbit, ListedOrders):
+            found = batch.orbit.evenness(self.orders)
+        else:
+            found = batch.orbit.evenness(self.choices, batch.used)
+        return (found.log_size - found.entropy).mean()
 
     def contrast(self) -> Tensor:
         """Return the contrastive loss of the samples, whose scores are log-probabilities per choice; a scalar."""

@@ -37,6 +37,30 @@ def leave_one_out_advantage(rewards: Tensor) -> Tensor:
     return rewards - others / (num_samples - 1)
 
 
+def scaled_by_deviation(advantages: Tensor, rewards: Tensor) -> Tensor:
+    """Divide advantages by the standard deviation of their group's rewards, ``[B, G]`` each.
+
+    As TRL's ``scale_rewards="group"`` does, which adds 1e-4 to it. Source: GRPO (arXiv:2402.03300).
+    """
+    return advantages / (rewards.std(-1, keepdim=True) + 1e-4)
+
+
+def step_advantages(rewards: Tensor, groups: Tensor) -> Tensor:
+    """Return the advantage of each choice of each sample, ``[B, G, T]``, by the states before the choices.
+
+    Takes rewards ``[B, G]`` and a number ``[B, G, T]`` for the state before each choice; within a prompt, equal numbers
+    mean equal states. A choice has the advantage of its sample, plus that of the sample among the samples that make
+    their choice at the same state; each is leave-one-out, and 0 in a group of one. Source: GiGPO (arXiv:2505.10978),
+    with weight 1, no discount (the reward comes last, and all orders are equally long) and no deviation.
+    """
+    together = (groups[:, :, None] == groups[:, None]).to(rewards.dtype)
+    others = together - torch.eye(rewards.shape[1], dtype=rewards.dtype)[:, :, None]
+    number = others.sum(2)
+    mean = torch.einsum("bijt,bj->bit", others, rewards) / number.clamp(min=1)
+    in_state = torch.where(number > 0, rewards[:, :, None] - mean, 0.0)
+    return leave_one_out_advantage(rewards)[:, :, None] + in_state
+
+
 def trajectory_log_ratio(new: Tensor, old: Tensor, samples: Tensor) -> Tensor:
     """Return ``log pi_new(e) - log pi_old(e)`` of each sampled event, without length normalisation.
 
@@ -48,29 +72,34 @@ def trajectory_log_ratio(new: Tensor, old: Tensor, samples: Tensor) -> Tensor:
 
 
 def orbit_log_ratio(
-    new_mass: Tensor, old_mass: Tensor, single: Tensor, *, successes: Tensor
+    new_mass: Tensor, old_mass: Tensor, of_failures: Tensor, *, successes: Tensor
 ) -> Tensor:
-    """Return ``log Z_new(O) - log Z_old(O)`` for each successful sample, and its own log-ratio for each failure.
+    """Return ``log Z_new(O) - log Z_old(O)`` for each successful sample, and the given log-ratio for each failure.
 
-    Takes the new and old log-mass ``[B]`` of the set that a prompt's successes stand for, the log-ratios ``[B, G]`` of
-    single sampled events, and booleans ``[B, G]``. Returns ``[B, G]``. Malformed samples are failures: their ratio is
-    the malformed event's. Source: the paper's equation for ``rho_i``, Section "Orbit-GRPO".
+    Takes the new and old log-mass ``[B]`` of the set that a prompt's successes stand for, log-ratios ``[B, G]``, and
+    booleans ``[B, G]``. Returns ``[B, G]``. In the paper a failure has the log-ratio of the sampled event, malformed
+    samples that of the malformed event. Source: the paper's equation for ``rho_i``, Section "Orbit-GRPO".
     """
-    return torch.where(successes, (new_mass - old_mass)[:, None], single)
+    return torch.where(successes, (new_mass - old_mass)[:, None], of_failures)
 
 
 def clipped_loss(log_ratio: Tensor, advantages: Tensor, clip: float) -> Tensor:
     """Return ``-mean(min(rho A, clip(rho, 1 - clip, 1 + clip) A))`` over prompts and samples, a scalar.
 
-    Takes ``[B, G]`` each. Source: the paper's equation for ``L_orbit``, Section "Orbit-GRPO"; the clip is PPO's.
+    Takes tensors of one shape, ``[B, G]`` or, with a ratio for each choice, ``[B, G, T]``. With ``clip`` 0, nothing is
+    clipped. Source: the paper's equation for ``L_orbit``, Section "Orbit-GRPO"; the clip is PPO's.
     """
     ratio = log_ratio.clamp(max=MAX_LOG_RATIO).exp()
+    if clip == 0:
+        return -(ratio * advantages).mean()
     clipped = ratio.clamp(1 - clip, 1 + clip)
     return -torch.minimum(ratio * advantages, clipped * advantages).mean()
 
 
 def clip_fraction(log_ratio: Tensor, advantages: Tensor, clip: float) -> Tensor:
     """Return the share of samples whose gradient the clip stops: too likely and good, or too unlikely and bad."""
+    if clip == 0:
+        return log_ratio.new_zeros(())
     ratio = log_ratio.detach().clamp(max=MAX_LOG_RATIO).exp()
     stopped = ((ratio > 1 + clip) & (advantages > 0)) | ((ratio < 1 - clip) & (advantages < 0))
     return stopped.to(ratio.dtype).mean()

@@ -117,6 +117,19 @@ def path_terms(choice_log_probs: Tensor, legal: Tensor, used: Tensor, paths: Pat
     )
 
 
+def path_log_weights(terms: PathTerms, behaviour_log_q: Tensor) -> Tensor:
+    """Return ``[B, K]``: the logarithms of the paths' self-normalised weights in an estimate; they sum to 1."""
+    num_paths = terms.log_q.shape[1]
+    return ((terms.log_q - behaviour_log_q) * num_paths / (num_paths - 1)).log_softmax(-1)
+
+
+def failing_log_mass(masses: Masses, malformed: Tensor | None) -> Tensor:
+    """Return ``[B]``: the log-probability of all answers outside of a set; ``malformed [B]`` is that of no orders."""
+    if malformed is None:
+        return masses.log_outside
+    return torch.logaddexp(masses.log_outside, malformed)
+
+
 def estimate_masses(terms: PathTerms, behaviour_log_q: Tensor) -> Masses:
     """Estimate ``Z+`` and ``Z-`` of the policy behind ``terms`` from paths that another policy drew.
 
@@ -127,8 +140,7 @@ def estimate_masses(terms: PathTerms, behaviour_log_q: Tensor) -> Masses:
     num_paths = terms.log_q.shape[1]
     if num_paths < 2:
         raise ValueError(f"an estimate needs at least 2 paths a prompt, got {num_paths}")
-    drift = terms.log_q - behaviour_log_q
-    log_weights = (drift * num_paths / (num_paths - 1)).log_softmax(-1)
+    log_weights = path_log_weights(terms, behaviour_log_q)
     inside = _logsumexp(log_weights + terms.log_inside, -1)
     weights = log_weights.detach().exp()
     # These are relative to the mean, because the masses themselves may be too small for their number format.

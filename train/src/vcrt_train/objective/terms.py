@@ -99,6 +99,31 @@ TERMS: dict[str, Term] = {
             note="The mean negative log-likelihood of the certified orders; logged for methods that do not train on "
             "it as well.",
         ),
+        Term(
+            name="reward_loss",
+            value=methodcaller("reward_loss"),
+            title="Reward loss",
+            note="Minus the probability of the orbit: the loss of all samples at once.",
+        ),
+        Term(
+            name="log_reward_loss",
+            value=methodcaller("log_reward_loss"),
+            title="Log-reward loss (nats)",
+            note="Minus the logarithm of the probability of the orbit.",
+        ),
+        Term(
+            name="log_odds_loss",
+            value=methodcaller("log_odds_loss"),
+            title="Log-odds loss (nats)",
+            note="Minus the log-odds of the orbit; a prompt that no order fails counts for nothing.",
+        ),
+        Term(
+            name="uniformity",
+            value=methodcaller("uniformity"),
+            weight="alpha",
+            title="Unevenness within the orbit (nats)",
+            note="How far the policy is from an even spread over the orbit, whatever the orbit's probability is.",
+        ),
     )
 }
 

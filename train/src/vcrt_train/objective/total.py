@@ -31,7 +31,7 @@ class Objective:
     loss: Tensor
     #: The penalty of each constraint, by name; 0 if the method does not have the constraint.
     penalties: Mapping[str, Tensor]
-    #: ``[B, G]``: the log-ratios of the samples.
+    #: ``[B, G]`` or ``[B, G, T]``: the log-ratios of the samples or of their choices.
     log_ratio: Tensor
     reading: Reading
 
@@ -62,7 +62,11 @@ class Objective:
                 self.log_ratio, batch.advantages, self.reading.config.clip
             ),
             # The share of prompts whose samples all have the same reward: their policy loss has no gradient.
-            "zero_advantage_share": (batch.advantages == 0).all(-1).to(self.loss.dtype).mean(),
+            "zero_advantage_share": (batch.advantages == 0)
+            .flatten(1)
+            .all(-1)
+            .to(self.loss.dtype)
+            .mean(),
             "mean_reward": batch.rewards.mean(),
         }
         return {**{name: float(value) for name, value in found.items()}, **self.masses()}

@@ -221,6 +221,7 @@ def require_names(dataset: Dataset, methods: tuple[str, ...], held_out: tuple[st
     for name in methods:
         method(name)
     require_pointers_interface(dataset, methods)
+    require_certified_failures(dataset, methods)
     require_once("method", methods)
     require_once("environment", held_out)
     for name in held_out:
@@ -252,6 +253,30 @@ def require_pointers_interface(dataset: Dataset, methods: Sequence[str]) -> None
             found=f"{', '.join(others)}, {found}",
             expected=f"at most {MAX_ENUMERATED} operations, or methods with the interface pointers",
             remedy=f"leave out {', '.join(others)}, or this dataset",
+        )
+
+
+def require_certified_failures(dataset: Dataset, methods: Sequence[str]) -> None:
+    """Raise :class:`RunError` if a method takes all other orders for failures, and not all of them were replayed."""
+    from vcrt_train.training.methods import method
+
+    others = [name for name in methods if method(name).needs_certified_failures]
+    counts = {
+        name: [each for each in schemas.values() if each.evidence is not None]
+        for name, schemas in dataset.manifest.counts.items()
+    }
+    sampled = {
+        name: sum(each.episodes - each.evidence.complete for each in some if each.evidence)
+        for name, some in counts.items()
+    }
+    found = [f"{number} of {name}" for name, number in sampled.items() if number]
+    if others and found:
+        raise RunError(
+            "a method takes every order outside of the orbit for a failure, and not all were replayed",
+            where=str(dataset.path),
+            found=f"{', '.join(others)}, and episodes with sampled evidence: {', '.join(found)}",
+            expected="episodes whose every reachable context was replayed",
+            remedy=f"leave out {', '.join(others)}, or certify episodes of fewer steps without --sampled",
         )
 
 

@@ -32,8 +32,12 @@ from vcrt_train.objective.batch import (
     OrderSet,
     event_log_probs,
 )
-from vcrt_train.objective.losses import leave_one_out_advantage
-from vcrt_train.objective.orbit_mass import Paths, orbit_log_mass, path_terms
+from vcrt_train.objective.losses import (
+    leave_one_out_advantage,
+    scaled_by_deviation,
+    step_advantages,
+)
+from vcrt_train.objective.orbit_mass import Paths, failing_log_mass, orbit_log_mass, path_terms
 from vcrt_train.policy.causal_model import CausalModel, Prompt
 from vcrt_train.policy.order_sampling import Draw, NextChoices, sample_orders
 from vcrt_train.policy.prefix_tree import OrderTree, PrefixTree, order_tree, prefix_tree
@@ -348,37 +352,77 @@ def freeze(
     behaviour = event_log_probs(choices, malformed, orders)
     samples, rewards = batch.draw_samples(items, behaviour, num_samples, generator)
     num_credits = sum(item.credit is not None for item in items)
-    if num_credits != (0 if method.ratio == "trajectory" else len(items)):
+    if num_credits != (len(items) if method.has_credit else 0):
         raise ValueError(f"the items were not encoded for the method {method.name!r}")
     orbit = batch.orbit_set(items, choices, used)
     credit: OrderSet | None = None
-    if method.ratio == "orbit":
-        credit = orbit
-    elif num_credits:
+    if method.ratio == "shuffled_orbit":
         credit = batch.credit_set(items, choices, used)
+    elif num_credits:
+        credit = orbit
     mass: Tensor | None = None
     if isinstance(credit, ListedOrders):
         mass = orbit_log_mass(behaviour[:, : credit.members.shape[1]], credit.members)
     elif credit is not None:
         mass = credit.masses(choices, used).log_inside
+    failing: Tensor | None = None
+    if method.ratio == "both_classes":
+        if isinstance(orbit, ListedOrders):
+            masses = orbit.masses(behaviour[:, : orbit.members.shape[1]])
+        else:
+            masses = orbit.masses(choices, used)
+        failing = failing_log_mass(masses, malformed)
     uniform = batch.uniform
     return FrozenBatch(
         orders=orders,
         samples=samples.to(device),
         rewards=rewards.to(device),
-        advantages=leave_one_out_advantage(rewards).to(device),
+        advantages=_advantages(batch, items, samples, rewards, method).to(device),
         behaviour_choices=choices,
         behaviour=behaviour,
         frozen_log_mass=frozen_log_mass.to(device),
         orbit=orbit,
         credit=credit,
         behaviour_log_mass=mass,
+        behaviour_log_failing=failing,
         margin=credit if method.margin == "shuffled" and credit is not None else orbit,
         uniform_paths=None if uniform is None else _on(uniform, device),
         histories=_histories(batch, items).to(device),
         used=used,
         num_choices=torch.tensor(batch.num_choices, device=device)[:, None],
     )
+
+
+def _advantages(
+    batch: BatchTrees,
+    items: Sequence[EncodedItem],
+    samples: Tensor,
+    rewards: Tensor,
+    method: Method,
+) -> Tensor:
+    """Return the advantages of the samples ``[B, G]``, or of their choices ``[B, G, T]`` for a ratio of steps."""
+    if method.ratio == "steps":
+        num_choices = torch.tensor(batch.num_choices)[:, None, None]
+        found = step_advantages(rewards, _states(batch, items, samples))
+        # A shorter record has fewer choices than places; this factor makes the mean one over its own choices.
+        return found * found.shape[-1] / num_choices
+    advantages = leave_one_out_advantage(rewards)
+    if method.scale_rewards == "group":
+        return scaled_by_deviation(advantages, rewards)
+    return advantages
+
+
+def _states(batch: BatchTrees, items: Sequence[EncodedItem], samples: Tensor) -> Tensor:
+    """Return ``[B, G, T]``: a number for the state before each choice of each sample, equal for equal states."""
+    rows = batch.orders.rows
+    rows = rows[samples] if rows.ndim == 2 else rows
+    found = torch.zeros_like(rows)
+    for number, (item, tree) in enumerate(zip(items, batch.trees, strict=True)):
+        names = item.states(tree.prefixes)
+        numbers = {name: place for place, name in enumerate(dict.fromkeys(names.values()))}
+        of_row = torch.tensor([numbers[names[prefix]] for prefix in tree.prefixes])
+        found[number] = of_row[rows[number]]
+    return found
 
 
 def partial_order_set(

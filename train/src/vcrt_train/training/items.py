@@ -6,7 +6,7 @@ partial order, which determines them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -55,6 +55,28 @@ class EncodedItem:
         """The orbit if its orders are listed, else None."""
         return self.orbit if isinstance(self.orbit, OrderList) else None
 
+    def states(self, prefixes: Collection[Order]) -> dict[Order, Hashable]:
+        """Return a name for the state after each of these prefixes: equal names, equal states by certificates.
+
+        Of two prefixes with different names it is not known that their states differ. Prefixes outside of the orbit
+        have names of their own: whatever follows them fails.
+        """
+        if isinstance(self.orbit, PartialOrder):
+            return {
+                prefix: frozenset(prefix) if self.orbit.allows(prefix) else prefix
+                for prefix in prefixes
+            }
+        swapped = {max(pair): min(pair) for pair in self.orbit.swaps}
+
+        def first(prefix: Order) -> Order:
+            # Equal steps from equal states lead to equal states; of two swapped prefixes, the first names theirs.
+            if len(prefix) < 2:
+                return prefix
+            reached = (*first(prefix[:-1]), prefix[-1])
+            return first(swapped[reached]) if reached in swapped else reached
+
+        return {prefix: first(prefix) for prefix in prefixes}
+
     def is_legal(self, order: Order) -> bool:
         """Return whether an order of slots is in the certified orbit."""
         return self.orbit.allows(order)
@@ -97,14 +119,14 @@ def _encode_item(
 def _credit(
     orbit: OrderList | PartialOrder, method: Method, seed: int, record_id: str
 ) -> OrderList | PartialOrder | None:
-    """Return the orbit or, for a shuffled orbit, another set of its size, drawn once; None for a trajectory ratio.
+    """Return the orbit or, for a shuffled orbit, another set of its size, drawn once; None if a sample has no set.
 
     A partial order gets its slots renamed: it keeps the numbers of linear extensions and of related pairs. A random set
     of orders, as for few operations, would not do, because no estimate could tell it from its complement.
     """
-    if method.ratio == "trajectory":
+    if not method.has_credit:
         return None
-    if method.ratio == "orbit":
+    if method.ratio != "shuffled_orbit":
         return orbit
     draw = generator(seed, "shuffled-orbit", record_id)
     if isinstance(orbit, OrderList):

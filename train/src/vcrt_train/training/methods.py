@@ -17,11 +17,14 @@ from vcrt.records.policy_view import Serialisation
 from vcrt_train.config import Interface
 from vcrt_train.objective.terms import TERMS, constrained, settings_of
 
-#: ``trajectory``: the ratio of the sampled order; ``orbit``: that of its certified orbit; ``shuffled_orbit``: that of a
-#: random set of the orbit's size, drawn once for each record.
-Ratio: TypeAlias = Literal["trajectory", "orbit", "shuffled_orbit"]
+#: ``trajectory``: the ratio of the sampled order; ``orbit``: that of its certified orbit; ``both_classes``: that of the
+#: orbit for successes, and that of all failing answers for failures; ``shuffled_orbit``: that of a random set of the
+#: orbit's size, drawn once for each record; ``steps``: that of each choice, with an advantage of its own.
+Ratio: TypeAlias = Literal["trajectory", "orbit", "both_classes", "shuffled_orbit", "steps"]
 #: ``native``: between the certified orbit and the other orders; ``shuffled``: between the random set and the others.
 Margin: TypeAlias = Literal["native", "shuffled"]
+#: ``none``: rewards count as they are; ``group``: in deviations of their group, as in the original GRPO.
+ScaleRewards: TypeAlias = Literal["none", "group"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +44,8 @@ class Method:
     ratio: Ratio = "trajectory"
     #: The sets between which the anti-diamond loss requires a margin, if the method has this loss.
     margin: Margin = "native"
+    #: How rewards of a group are scaled; the name and the values are TRL's.
+    scale_rewards: ScaleRewards = "none"
 
     def __post_init__(self) -> None:
         # A plan gives the terms as a list.
@@ -50,8 +55,20 @@ class Method:
             raise ValueError(f"{self.name}: no term of the objective is called {unknown[0]!r:.80}")
         if self.margin == "shuffled" and self.ratio != "shuffled_orbit":
             raise ValueError(f"{self.name}: a shuffled margin needs the shuffled orbit's set")
+        if self.ratio == "steps" and self.interface != "pointers":
+            raise ValueError(f"{self.name}: an answer that is no order has no steps to compare")
         if all(TERMS[name].cap is not None for name in self.terms):
             raise ValueError(f"{self.name}: nothing is left to train on")
+
+    @property
+    def has_credit(self) -> bool:
+        """Whether a success stands for a set of orders."""
+        return self.ratio not in ("trajectory", "steps")
+
+    @property
+    def needs_certified_failures(self) -> bool:
+        """Whether every order outside of the orbit is taken for a failure, not only the sampled ones."""
+        return self.ratio == "both_classes" or "log_odds_loss" in self.terms
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -139,6 +156,56 @@ _ROWS = (
         name="augmentation",
         summary="supervised training on all certified orders alike, nothing learnt from rewards",
         terms=("augmentation_loss",),
+    ),
+    Method(
+        name="exact-reward",
+        summary="the exact gradient of the orbit's probability: canonical-grpo with all samples at once",
+        terms=("reward_loss",),
+    ),
+    Method(
+        name="exact-log-reward",
+        summary="the exact gradient of the logarithm of the orbit's probability",
+        terms=("log_reward_loss",),
+    ),
+    Method(
+        name="exact-log-odds",
+        summary="the exact gradient of the log-odds of the orbit",
+        terms=("log_odds_loss",),
+    ),
+    Method(
+        name="both-classes",
+        summary="orbit-grpo whose failures stand for all failing answers",
+        ratio="both_classes",
+    ),
+    Method(
+        name="margin-alone",
+        summary="the anti-diamond margin and nothing else",
+        terms=("anti_diamond_loss",),
+    ),
+    *(
+        Method(
+            name=f"orbit-{name.replace('_', '-')}",
+            summary=f"orbit-grpo with the constraint {name} alone",
+            terms=("policy_loss", name),
+            ratio="orbit",
+        )
+        for name in constrained()
+    ),
+    Method(
+        name="scaled-grpo",
+        summary="canonical-grpo with rewards in deviations of their group",
+        scale_rewards="group",
+    ),
+    Method(
+        name="step-groups",
+        summary="canonical-grpo that also compares the steps of samples at equal states, in the manner of GiGPO",
+        ratio="steps",
+    ),
+    Method(
+        name="uniform-orbit",
+        summary="orbit-grpo that also spreads its probability evenly over the orbit, in the manner of UCPO",
+        terms=("policy_loss", "uniformity"),
+        ratio="orbit",
     ),
 )
 
