@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 import poset_environment as posets
 import toy_environment as toy
@@ -23,9 +24,9 @@ from vcrt.records.record_form import RecordForm
 from vcrt.replay.config import given, sampled
 from vcrt_train.policy.backbone import load_backbone
 from vcrt_train.policy.reference import BackboneReference
-from vcrt_train.policy.scoring import greedy_orders
+from vcrt_train.policy.scoring import greedy_orders, score_orders
 from vcrt_train.protocol import evaluation
-from vcrt_train.protocol.evaluation import evaluate
+from vcrt_train.protocol.evaluation import encoded, evaluate
 from vcrt_train.protocol.experiment import (
     create_experiment,
     open_experiment,
@@ -206,6 +207,43 @@ def test_runs_are_scored_on_the_held_out_environment_of_each_set(whole):
         )
         expected = [one.is_legal(order) for one, order in zip(ready, answers, strict=True)]
         assert passes_array(passes.runs[run.name]).tolist() == expected
+
+
+def test_sampled_answers_are_read_from_the_probabilities_after_the_last_update(whole):
+    experiment = open_experiment(whole / "experiment")
+    scores = read_scores(experiment)
+    backbone = load_backbone("embedded-long")
+    items = load_items(open_dataset(whole / "four"), HELD_OUT)
+    legal = torch.tensor([item.supervised.legal for item in items])
+
+    def expected(model, chosen):
+        prompts = [one.prompt for one in encoded(backbone, items, chosen, experiment.plan.seed)]
+        with torch.no_grad():
+            found = score_orders(model, prompts, interface="pointers").order_log_probs.double()
+        inside = found.exp() * legal
+        mass = inside.sum(-1, keepdim=True)
+        share = inside / mass
+        entropy = -torch.where(legal, share * share.log(), 0.0).sum(-1)
+        pass_at = {k: float((1 - (1 - mass) ** k).mean()) for k in (1, 4, 16, 64)}
+        return pass_at, float((entropy / legal.sum(-1).log()).mean())
+
+    def check(spread, model, chosen):
+        pass_at, evenness = expected(model, chosen)
+        assert spread.pass_at == pytest.approx(pass_at, abs=1e-5)
+        assert spread.evenness == pytest.approx(evenness, abs=1e-5)
+
+    for by_fold in scores.frozen.values():
+        check(by_fold[HELD_OUT].spread, backbone.model, method("canonical-grpo"))
+    for run in experiment.plan.runs:
+        assert all(one.spread is None for one in scores.checkpoints[run.name].values())
+        *_, last = trained_models(experiment, run, load_backbone("embedded-long"))
+        check(scores.runs[run.name].spread, last.model, method(run.method))
+    contents = gather(experiment)
+    (table,) = [each for each in report_tables(analyse(contents)) if each.name == "spread"]
+    assert [row[0] for row in table.rows] == ["Frozen backbone", "Canonical-GRPO", "VCRT"]
+    (run,) = contents.runs_of("vcrt", HELD_OUT).values()
+    assert table.rows[2][1] == round(100 * run.spread.pass_at[1], 2)
+    assert table.rows[2][-1] == round(100 * run.spread.evenness, 2)
 
 
 def test_one_opening_is_recorded_beside_every_dataset(whole):

@@ -1,9 +1,10 @@
 """Evaluate once: open and score the held-out folds after every planned run is at its last update.
 
 Each item gets one greedy order and one native verdict; items of the plan's further test sets only after the last
-update. The opening is recorded in the experiment's ledger and in one beside each dataset before any evidence is read or
-any result is scored. Before the opening, the backbone's self-check reads records as the policy sees them, so that a
-model that cannot be scored here spends no opening. A second opening needs a reason, which every later report shows.
+update. What sampled answers would come to is read from the probabilities after the last update, without a verdict. The
+opening is recorded in the experiment's ledger and in one beside each dataset before any evidence is read or any result
+is scored. Before the opening, the backbone's self-check reads records as the policy sees them, so that a model that
+cannot be scored here spends no opening. A second opening needs a reason, which every later report shows.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ from vcrt_train.protocol.scores import (
     SCORES_FILE,
     FoldPasses,
     Scores,
+    Spread,
     TestSetPasses,
     keep_earlier_scores,
     record_opening,
@@ -60,8 +62,11 @@ from vcrt_train.protocol.source_validation import chance_of, is_at_chance, stand
 from vcrt_train.randomness import generator
 from vcrt_train.training.items import EncodedItem, encode_items
 from vcrt_train.training.methods import Method, method
+from vcrt_train.training.orbit_masses import orbit_spread
 
 Result = TypeVar("Result")
+#: The numbers of sampled answers of which one should pass.
+PASS_AT = (1, 4, 16, 64)
 #: The number of first records that the self-check scores.
 _FIRST = 2
 
@@ -283,19 +288,34 @@ def _scored(job: _ScoreJob) -> _Scored:
         backend, size = plan.config.model.scoring, job.prompts_at_a_time
         return greedy_passes(model, *of, chosen, backend=backend, batch_size=size)
 
-    def scored(model: CausalModel) -> FoldPasses:
-        return FoldPasses(held_out=passes(model, own), retention=passes(model, set_aside))
+    def scored(model: CausalModel, is_last: bool) -> FoldPasses:
+        found = FoldPasses(held_out=passes(model, own), retention=passes(model, set_aside))
+        if not is_last:
+            return found
+        spread = orbit_spread(
+            model,
+            own[1],
+            interface=chosen.interface,
+            config=plan.config.estimator,
+            seed=plan.seed,
+            backend=plan.config.model.scoring,
+            batch_size=job.prompts_at_a_time,
+        )
+        pass_at = {k: round(spread.pass_at(k), 6) for k in PASS_AT}
+        evenness = None if spread.evenness is None else round(spread.evenness, 6)
+        return found.model_copy(update={"spread": Spread(pass_at=pass_at, evenness=evenness)})
 
     def scored_elsewhere(model: CausalModel) -> dict[str, str]:
         return {name: passes(model, of) for name, of in others.items()}
 
     if job.run is None:
-        return _Scored({0: scored(backbone.model)}, scored_elsewhere(backbone.model))
+        return _Scored({0: scored(backbone.model, True)}, scored_elsewhere(backbone.model))
     # Every file was checked before the folds were opened; each is checked again when it is read here.
     by_update, also_test = {}, {}
     for one in trained_models(experiment, job.run, backbone):
-        by_update[one.update] = scored(one.model)
-        if one.update == plan.config.schedule.updates:
+        is_last = one.update == plan.config.schedule.updates
+        by_update[one.update] = scored(one.model, is_last)
+        if is_last:
             also_test = scored_elsewhere(one.model)
     return _Scored(by_update, also_test)
 

@@ -39,11 +39,24 @@ FROZEN_AS = "canonical-grpo"
 _Passes: TypeAlias = Annotated[str, Field(pattern="^[01]*$")]
 
 
+class Spread(ClosedModel):
+    """What a policy's own probabilities say of answers that are sampled, exactly or by estimates; means over items."""
+
+    #: pass@k by k, as fractions.
+    pass_at: dict[int, float]
+    #: How evenly the probability of an orbit lies on its orders, from 0 to 1; None if no orbit has two orders.
+    evenness: float | None
+
+
 class FoldPasses(ClosedModel):
     """Greedy passes, one character an item: ``1`` passed, ``0`` failed."""
 
+    left_out = ("spread",)
+
     held_out: _Passes
     retention: _Passes
+    #: Of the held-out items, for the frozen backbone and after the last update.
+    spread: Spread | None = None
 
 
 class TestSetPasses(ClosedModel):

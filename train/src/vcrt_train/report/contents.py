@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcrt.errors import VcrtError
+from vcrt_train.protocol.scores import Spread
 from vcrt_train.protocol.search import Search
 
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
@@ -26,6 +27,8 @@ class FoldScore:
 
     held_out_passes: BoolArray
     retention_passes: BoolArray
+    #: What sampled answers on held-out items come to; None if it was not read.
+    spread: Spread | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -137,6 +137,7 @@ def _fold_score(passes: FoldPasses) -> FoldScore:
     return FoldScore(
         held_out_passes=passes_array(passes.held_out),
         retention_passes=passes_array(passes.retention),
+        spread=passes.spread,
     )
 
 

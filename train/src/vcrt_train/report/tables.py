@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from vcrt.printable import counted, listed
 from vcrt.randomness import derive_seed
 from vcrt.words.evidence_words import is_sampled
@@ -16,7 +18,7 @@ from vcrt_train.protocol.plan import OWN
 from vcrt_train.report.analysis import HELD_OUT, SOURCE, Analysis, analyse
 from vcrt_train.report.contents import ReportContents
 from vcrt_train.report.coverage import coverage_table
-from vcrt_train.report.estimates import Comparison
+from vcrt_train.report.estimates import FROZEN, Comparison
 from vcrt_train.report.provenance import provenance_tables
 from vcrt_train.report.summary import RETENTION_GUARDRAIL, resolves_guardrail, within_guardrail
 from vcrt_train.report.table import Cell, Table
@@ -53,6 +55,8 @@ def report_tables(analysis: Analysis) -> tuple[Table, ...]:
     if analysis.by_update:
         tables.append(update_table(analysis))
     tables += tables_of_test_sets(analysis)
+    if (spread := spread_table(analysis.contents)) is not None:
+        tables.append(spread)
     tables += [run_table(analysis), retention_table(analysis)]
     optional = (learning_table(analysis), validation_table(analysis.contents))
     tables += [*(table for table in optional if table is not None), coverage_table()]
@@ -79,6 +83,41 @@ def main_table(analysis: Analysis) -> Table:
             f"is the mean over folds with equal weight. "
             f"{methods_note(analysis.contents.methods)}"
         ).rstrip(),
+    )
+
+
+def spread_table(contents: ReportContents) -> Table | None:
+    """Make the table of pass@k and evenness within the orbit by method; None if no run has them."""
+    by_method = {FROZEN: [score.spread for score in contents.frozen.values()]}
+    by_method |= {
+        method: [run.spread for run in contents.runs if run.method == method]
+        for method in contents.methods
+    }
+    rows: list[tuple[Cell, ...]] = []
+    for method, found in by_method.items():
+        known = [spread for spread in found if spread is not None]
+        if known:
+            ks = tuple(known[0].pass_at)
+            even = [spread.evenness for spread in known if spread.evenness is not None]
+            rows.append(
+                (
+                    label(method),
+                    *(percent(float(np.mean([spread.pass_at[k] for spread in known]))) for k in ks),
+                    percent(float(np.mean(even))) if even else MISSING,
+                )
+            )
+    if not rows:
+        return None
+    return Table(
+        name="spread",
+        title="Held-out pass@k (%) of sampled answers, and evenness within the orbit (%)",
+        columns=("Method", *(f"pass@{k}" for k in ks), "Evenness"),
+        rows=tuple(rows),
+        note=(
+            "From the policy's own probabilities: pass@k is the mean over items of 1 - (1 - Z)^k, where Z is the "
+            "probability of the certified orbit. Evenness is the entropy within the orbit over its largest value: 100 "
+            "if all certified orders are equally probable, 0 if one has all. Means over runs and folds."
+        ),
     )
 
 

@@ -1,8 +1,12 @@
-"""Compute the orbit log-mass of items: exact if orders are listed or all legal prefixes fit, otherwise estimated."""
+"""Compute the orbit mass of items and how it is spread over the orbit.
+
+Both are exact if orders are listed or all legal prefixes fit, otherwise they are estimates.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,6 +15,7 @@ from vcrt.orders import Order
 from vcrt.partial_orders import PartialOrder
 from vcrt.randomness import derive_seed
 from vcrt_train.config import Backend, EstimatorConfig, Interface
+from vcrt_train.objective.batch import LegalPrefixes, ListedOrders, MaskedPaths
 from vcrt_train.objective.orbit_mass import Masses, orbit_log_mass
 from vcrt_train.policy.causal_model import CausalModel, Prompt
 from vcrt_train.policy.order_sampling import Draw, sample_orders
@@ -25,7 +30,32 @@ NUM_PATHS = 64
 _MASK_CELLS = 2**26
 
 
-@torch.no_grad()
+class OrbitSpread(NamedTuple):
+    """The orbits of some items under a policy: tensors ``[items]``, on the CPU."""
+
+    #: The logarithm of the orbit's probability.
+    log_mass: Tensor
+    #: The entropy of the policy within the orbit, in nats.
+    entropy: Tensor
+    #: The logarithm of the orbit's number of orders: the largest possible entropy.
+    log_size: Tensor
+
+    def pass_at(self, k: int) -> float:
+        """Return the mean probability that at least one of ``k`` independent answers is in the orbit.
+
+        No answer is drawn: it is :math:`1 - (1 - Z)^k` (pass@k of Chen et al., arXiv:2107.03374, with ``n`` infinite).
+        """
+        failing = (1 - self.log_mass.double().exp()).clamp(0, 1)
+        return float((1 - failing**k).mean())
+
+    @property
+    def evenness(self) -> float | None:
+        """Mean share of the largest entropy, from 0 (one order) to 1 (all alike); None if no orbit has two orders."""
+        several = self.log_size > 0
+        share = self.entropy.double()[several] / self.log_size.double()[several]
+        return float(share.clamp(0, 1).mean()) if several.any() else None
+
+
 def orbit_log_masses(
     model: CausalModel,
     items: Sequence[EncodedItem],
@@ -36,17 +66,42 @@ def orbit_log_masses(
     backend: Backend = "auto",
     batch_size: int = 64,
 ) -> Tensor:
-    """Return the orbit log-mass ``[len(items)]`` of each item under ``model``, on the CPU.
+    """Return the log-masses of :func:`orbit_spread`.
 
     With the model before its first update, this is the frozen backbone's mass for
-    :func:`vcrt_train.training.update.update`, without a second copy of the model. The last bits of a float depend on
-    how prompts are padded together; the same list gives the same bits. Estimates use ``config`` and ``seed`` and have
-    ``NUM_PATHS`` paths, drawn from the seed and the record's name, so other items in the list or another ``batch_size``
-    change only the last bits.
+    :func:`vcrt_train.training.update.update`, without a second copy of the model.
+    """
+    return orbit_spread(
+        model,
+        items,
+        interface=interface,
+        config=config,
+        seed=seed,
+        backend=backend,
+        batch_size=batch_size,
+    ).log_mass
+
+
+@torch.no_grad()
+def orbit_spread(
+    model: CausalModel,
+    items: Sequence[EncodedItem],
+    *,
+    interface: Interface,
+    config: EstimatorConfig | None = None,
+    seed: int = 0,
+    backend: Backend = "auto",
+    batch_size: int = 64,
+) -> OrbitSpread:
+    """Return the orbit mass of each item under ``model``, and how it is spread.
+
+    The last bits of a float depend on how prompts are padded together; the same list gives the same bits. Estimates use
+    ``config`` and ``seed`` and have ``NUM_PATHS`` paths, drawn from the seed and the record's name, so other items in
+    the list or another ``batch_size`` change only the last bits.
     """
     model.eval()
     config = config or EstimatorConfig()
-    found = torch.zeros(len(items))
+    found = torch.zeros(3, len(items))
     kinds: dict[str, list[int]] = {"listed": [], "exact": [], "estimated": []}
     for place, item in enumerate(items):
         # An item that fits is exact, whatever else is in the list.
@@ -60,9 +115,9 @@ def orbit_log_masses(
             some = places[start : start + size]
             batch = [items[place] for place in some]
             if kind == "listed":
-                found[some] = _listed(model, batch, interface, backend)
+                found[:, some] = _listed(model, batch, interface, backend)
                 continue
-            masses = read_masses(
+            orbit, choices, used = read_orbits(
                 model,
                 [item.prompt for item in batch],
                 [item.orbit for item in batch if isinstance(item.orbit, PartialOrder)],
@@ -76,8 +131,10 @@ def orbit_log_masses(
                     for item in batch
                 ],
             )
-            found[some] = masses.log_inside.float().cpu()
-    return found
+            even = orbit.evenness(choices, used)
+            read = orbit.masses(choices, used).log_inside, even.entropy, even.log_size
+            found[:, some] = torch.stack(read).float().cpu()
+    return OrbitSpread(*found)
 
 
 def _listed(
@@ -87,7 +144,9 @@ def _listed(
         model, [item.prompt for item in items], interface=interface, backend=backend
     )
     members = torch.stack([item.listed.members for item in items if item.listed is not None])
-    return orbit_log_mass(scores.order_log_probs.cpu(), members).float()
+    orders = scores.order_log_probs.cpu()
+    even = ListedOrders(members=members).evenness(orders)
+    return torch.stack([orbit_log_mass(orders, members), even.entropy, even.log_size]).float()
 
 
 def _prompts_that_fit(items: Sequence[EncodedItem]) -> int:
@@ -107,6 +166,32 @@ def read_masses(
     generator: torch.Generator | Sequence[torch.Generator],
 ) -> Masses:
     """Return the masses ``[B]`` of each prompt's linear extensions: exact if all legal prefixes fit, else estimated."""
+    orbit, choices, used = read_orbits(
+        model,
+        prompts,
+        orders,
+        config=config,
+        num_paths=num_paths,
+        backend=backend,
+        generator=generator,
+    )
+    return orbit.masses(choices, used)
+
+
+def read_orbits(
+    model: CausalModel,
+    prompts: Sequence[Prompt],
+    orders: Sequence[PartialOrder],
+    *,
+    config: EstimatorConfig,
+    num_paths: int,
+    backend: Backend,
+    generator: torch.Generator | Sequence[torch.Generator],
+) -> tuple[LegalPrefixes | MaskedPaths, Tensor, Tensor]:
+    """Score each prompt's linear extensions: all legal prefixes if they fit, otherwise drawn paths.
+
+    Returns the sets, and the ``choices`` and ``used`` slots that their methods take.
+    """
     lengths = [prompt.num_operations for prompt in prompts]
     paths: list[list[Order]] | None = None
     if fits(orders, config.max_legal_prefixes):
@@ -123,5 +208,4 @@ def read_masses(
     trees = [tree_of(n, some, max(lengths)) for n, some in zip(lengths, ends, strict=True)]
     scores = score_prefixes(model, prompts, trees, interface="pointers", backend=backend)
     choices, used = scores.choice_log_probs, scores.used
-    found = partial_order_set(trees, orders, paths, choices, used)
-    return found.masses(choices, used)
+    return partial_order_set(trees, orders, paths, choices, used), choices, used
