@@ -26,6 +26,7 @@ from vcrt_train.objective.losses import (
 from vcrt_train.objective.orbit_mass import Paths, path_terms
 from vcrt_train.policy.order_sampling import Draw, sample_orders
 from vcrt_train.policy.prefix_tree import prefix_tree
+from vcrt_train.training.gradient_variance import moments_of
 from vcrt_train.training.items import EncodedItem, OrderList, encode_items
 from vcrt_train.training.legal_trees import legal_leaves, legal_moves, legal_rows, moves_after
 from vcrt_train.training.methods import method
@@ -111,16 +112,17 @@ def test_the_exact_gradient_is_the_mean_over_all_groups_of_samples(ratio, interf
         square += weight * gradient.square().sum().item()
     (exact,) = torch.autograd.grad(reading_of(policy, leaf, legal).reward_loss(), leaf)
     torch.testing.assert_close(mean, exact, rtol=0, atol=1e-12)
-    # Sharing among more answers takes variance away.
-    _SECOND_MOMENTS[interface, ratio] = square
-    known = [
-        _SECOND_MOMENTS.get((interface, each)) for each in ("trajectory", "orbit", "both_classes")
-    ]
-    if None not in known:
-        assert known[0] > known[1] > known[2] > exact.square().sum()
-
-
-_SECOND_MOMENTS = {}
+    # The account of the variance says how far, and which part each ratio takes away.
+    moments = moments_of(policy.events(leaf)[0], padded[0], [leaf])
+    assert moments.signal == pytest.approx(exact.square().sum().item(), rel=1e-9)
+    parts = moments.variance(size)
+    left = {
+        "trajectory": parts.total,
+        "orbit": parts.between + parts.within_failures,
+        "both_classes": parts.between,
+    }
+    assert square - moments.signal == pytest.approx(left[ratio], rel=1e-9)
+    assert min(parts) > 0
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from unittest.mock import patch
 
@@ -22,12 +22,14 @@ from vcrt.records.dataset import open_dataset
 from vcrt_train.policy.backbone import load_backbone
 from vcrt_train.protocol.experiment import open_experiment
 from vcrt_train.protocol.source_validation import (
+    ACCOUNTED,
     FLAGGED,
     FROZEN,
     HIGH,
     LOW,
     RATE,
     RULE,
+    VARIANCE,
     SourceValidation,
     flagged_at,
     flagged_runs,
@@ -38,8 +40,10 @@ from vcrt_train.protocol.source_validation import (
 from vcrt_train.protocol.splits import split_sources
 from vcrt_train.protocol.statistics import proportion_interval
 from vcrt_train.training.checkpoint import TRAINER, WEIGHTS
-from vcrt_train.training.items import encode_items
+from vcrt_train.training.gradient_variance import gradient_moments
+from vcrt_train.training.items import OrderList, encode_items
 from vcrt_train.training.methods import method
+from vcrt_train.training.process_group import ALONE
 from vcrt_train.training.run import train_run
 from vcrt_train.training.run_directory import PROGRESS_LOG, checkpoint_path
 
@@ -56,6 +60,9 @@ class Scripted(SourceValidation):
 
     def pass_rate(self, model):
         return self.rates.pop(0)
+
+    def variance_shares(self, model, update):
+        return {}
 
 
 def logged(frozen, rates, num_items=50):
@@ -201,7 +208,8 @@ def test_validations_change_nothing_and_survive_an_interruption(tmp_path, name):
     )
     assert state(whole) == state(plain)
     assert [
-        {key: value for key, value in line.items() if key not in LOGGED} for line in whole.metrics
+        {key: value for key, value in line.items() if key not in {*LOGGED, *VARIANCE.values()}}
+        for line in whole.metrics
     ] == list(plain.metrics)
     assert [one.update for one in validations(whole.metrics)] == [2, 4, 6, 7]
     assert [one.to_json() for one in seen] == list(whole.metrics)
@@ -252,6 +260,33 @@ def test_the_rate_is_the_share_of_greedy_orders_that_are_legal():
             tokens.append(item.prompt.pointer_ids[best])
         passed += item.listed.allows(tuple(order))
     assert one.frozen == passed / 30
+
+
+@pytest.mark.parametrize("name", ["canonical-grpo", "outcome-grpo"])
+def test_the_log_says_what_an_orbit_is_worth(name):
+    """The shares of the variance, over the first items together."""
+    chosen, backbone = method(name), load_backbone("embedded")
+    items = encode_items(supervised_records(5), chosen, seed=0, encode=backbone.encode)
+    asked = config(samples_per_prompt=4)
+    one = SourceValidation(items=items, chosen=chosen, config=asked)
+    found = one.measure(backbone.model, (), 3)
+    parts = [
+        gradient_moments(backbone.model, item, interface=chosen.interface).variance(4)
+        for item in items[:ACCOUNTED]
+    ]
+    total = sum(part.total for part in parts)
+    for part, field in VARIANCE.items():
+        assert found[field] == pytest.approx(sum(getattr(p, part) for p in parts) / total)
+        assert 0 <= found[field] <= 1
+    assert sum(found[field] for field in VARIANCE.values()) == pytest.approx(1)
+    # Nothing varies if nothing can fail, and shards hold no gradient that could be read.
+    certain = [replace(i, orbit=OrderList(members=torch.ones(24, dtype=torch.bool))) for i in items]
+    if name == "canonical-grpo":
+        alone = replace(one, items=certain)
+        assert not alone.variance_shares(backbone.model, 3)
+    together = type(ALONE)()
+    together.size = 2
+    assert not replace(one, group=together).variance_shares(backbone.model, 3)
 
 
 def planned(capsys, data, experiment, name, *, rate):

@@ -27,6 +27,7 @@ from vcrt_train.policy.causal_model import CausalModel, unwrapped
 from vcrt_train.policy.scoring import greedy_orders
 from vcrt_train.protocol.statistics import proportion_interval
 from vcrt_train.randomness import generator
+from vcrt_train.training.gradient_variance import Variance, gradient_moments
 from vcrt_train.training.items import EncodedItem, encode_items
 from vcrt_train.training.methods import Method
 from vcrt_train.training.process_group import ALONE, ProcessGroup
@@ -46,6 +47,15 @@ RULE = (
 TOO_FEW = "too few validations to flag"
 #: The remedy for a flagged run.
 FLAGGED_REMEDY = "A lower learning rate helps most often: docs/train.md says what else to look at."
+#: Items of which a validation accounts for the gradient's variance, and the most parameters with which it does so: the
+#: account needs 20 bytes for each.
+ACCOUNTED, MOST_PARAMETERS = 2, 20_000_000
+#: The fields that such an account adds to a log: the shares of the variance, by part.
+VARIANCE = {
+    "between": "variance_between_classes",
+    "within_successes": "variance_within_successes",
+    "within_failures": "variance_within_failures",
+}
 #: The fields that a validation adds to a log.
 RATE, LOW, HIGH, FROZEN, FLAGGED = (
     "source_pass_rate",
@@ -175,7 +185,32 @@ class SourceValidation:
         found = {RATE: rate, LOW: low, HIGH: high, FROZEN: self.frozen, FLAGGED: 0.0}
         last = validations([*log, {"update": update, **found}])[-IN_A_ROW:]
         is_long_below = len(last) == IN_A_ROW and all(one.high < one.frozen for one in last)
-        return {**found, FLAGGED: float(is_long_below or flagged_at(log) is not None)}
+        found[FLAGGED] = float(is_long_below or flagged_at(log) is not None)
+        return {**found, **self.variance_shares(model, update)}
+
+    def variance_shares(self, model: CausalModel, update: int) -> dict[str, float]:
+        """Return what part of the variance of a group's gradient lies where, over the first items.
+
+        The part within successes is what the ratio of the orbit saves at this moment. Empty if there is no variance, if
+        it is not known, for several processes, and for models with too many trained parameters.
+        """
+        trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        if self.group.size > 1 or trained > MOST_PARAMETERS:
+            return {}
+        parts = [
+            gradient_moments(
+                model,
+                item,
+                interface=self.chosen.interface,
+                seed=update,
+                num_samples=self.config.sampling.samples_per_prompt,
+                config=self.config.estimator,
+            ).variance(self.config.sampling.samples_per_prompt)
+            for item in self.items[:ACCOUNTED]
+        ]
+        known = [part for part in parts if part is not None]
+        shares = Variance(*map(sum, zip(*known, strict=True))).shares() if known else None
+        return {VARIANCE[name]: share for name, share in (shares or {}).items()}
 
     def pass_rate(self, model: CausalModel) -> float:
         """Return the share of items whose greedy order is in the certified orbit; all processes call this together."""
@@ -259,7 +294,8 @@ class Course:
         """Record an update, and tell the state of the run if it is time."""
         self.recent.append(metrics)
         for found in validations([metrics.to_json()]):
-            self.tell_pass_rate(found.update, found.rate, found.frozen)
+            saved = metrics.values.get(VARIANCE["within_successes"])
+            self.tell_pass_rate(found.update, found.rate, found.frozen, saved)
             if found.flagged and not self.was_flagged:
                 self.was_flagged = True
                 tell(f"warning: {self.run} is flagged: {found.in_words()}. {FLAGGED_REMEDY}")
@@ -283,10 +319,21 @@ class Course:
         )
         tell(f"{told}; orbit mass {mass:.2f}, both before the steps on those prompts")
 
-    def tell_pass_rate(self, update: int, rate: float, frozen: float | None = None) -> None:
-        """Tell what share of the source items set aside passes after ``update``; warn if it is at chance at the end."""
+    def tell_pass_rate(
+        self, update: int, rate: float, frozen: float | None = None, saved: float | None = None
+    ) -> None:
+        """Tell what share of the source items set aside passes after ``update``; warn if it is at chance at the end.
+
+        ``saved`` is the share of the gradient's variance that the ratio of the orbit takes away.
+        """
         what = f"{self.run} after update {update} of {self.num_updates}: source items set aside that pass"
         told = standing(what, rate, self.num_validated, self.chance)
-        tell(told if frozen is None else f"{told}; the frozen backbone {100 * frozen:.0f}%")
+        if frozen is not None:
+            told += f"; the frozen backbone {100 * frozen:.0f}%"
+        if saved is not None:
+            told += (
+                f"; crediting whole orbits takes {100 * saved:.0f}% of the gradient's variance away"
+            )
+        tell(told)
         if update == self.num_updates and is_at_chance(rate, self.num_validated, self.chance):
             tell(f"warning: {self.run} is not to be told from chance. {AT_CHANCE}")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from vcrt.printable import counted, listed
 from vcrt_train.objective.terms import TERMS, constrained
-from vcrt_train.protocol.source_validation import RATE, validations
+from vcrt_train.protocol.source_validation import ACCOUNTED, RATE, VARIANCE, validations
 from vcrt_train.report.analysis import HELD_OUT, SOURCE, Analysis
 from vcrt_train.report.charts import (
     Figure,
@@ -139,6 +139,18 @@ def known_quantities() -> dict[str, Quantity]:
             note="In the posterior weights of the orbit mass's gradient; 0 where that is exact.",
             share=True,
         ),
+        **{
+            VARIANCE[part]: Quantity(
+                title=f"Share of the gradient's variance {where}",
+                note=f"{removed} Of the policy after the update, on {ACCOUNTED} items set aside.",
+                share=True,
+            )
+            for part, where, removed in (
+                ("between", "between the classes", "Only more samples take it away."),
+                ("within_successes", "within successes", "The ratio of the orbit takes it away."),
+                ("within_failures", "within failures", "The ratio of both classes takes it away."),
+            )
+        },
         "gradient_norm": Quantity(title="Gradient norm", note="Before it was scaled down."),
         "start_log_ratio": Quantity(
             title="Largest log-ratio before the first step",
