@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from vcrt_train.protocol.scores import passes_array
+from vcrt_train.protocol.scores import Spread, passes_array
 from vcrt_train.report.contents import FoldScore, ReportContents, RunReport
 
 CONTENTS = "contents.json.gz"
@@ -27,6 +27,8 @@ def to_json(value: Any) -> Any:
     """Contents, or a part of them, in JSON's types."""
     if isinstance(value, np.ndarray):
         return "".join("01"[int(one)] for one in value)
+    if isinstance(value, Spread):
+        return value.model_dump(mode="json")
     if isinstance(value, FoldScore | ReportContents):
         return {
             one.name: to_json(getattr(value, one.name))
@@ -41,7 +43,9 @@ def to_json(value: Any) -> Any:
 
 
 def _score(value: Any) -> FoldScore:
-    return FoldScore(**{name: passes_array(text) for name, text in value.items()})
+    spread = value.pop("spread", None)
+    passes = {name: passes_array(text) for name, text in value.items()}
+    return FoldScore(**passes, spread=spread and Spread.model_validate(spread))
 
 
 def _run(value: Any) -> RunReport:
@@ -49,9 +53,11 @@ def _run(value: Any) -> RunReport:
         name: passes_array(value.pop(name)) for name in ("held_out_passes", "retention_passes")
     }
     frozen, earlier = value.pop("frozen"), value.pop("checkpoints")
+    spread = value.pop("spread", None)
     return RunReport(
         **passes,
         **{**value, "curve": tuple(value["curve"])},
+        spread=spread and Spread.model_validate(spread),
         frozen=frozen and _score(frozen),
         checkpoints={int(update): _score(one) for update, one in earlier.items()},
     )

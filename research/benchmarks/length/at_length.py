@@ -26,12 +26,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from at_length_measures import legal_mass_and_entropy
 
 import vcrt
 from vcrt.certificates.episodes import preset_named
 from vcrt.processes import in_fresh_processes, num_jobs
-from vcrt.randomness import derive_seed
 from vcrt.records.dataset import load_items, open_dataset, require_agreement
 from vcrt.records.manifest import AGREEMENT
 from vcrt.records.record_form import RecordForm
@@ -63,6 +61,7 @@ from vcrt_train.report.gather import gather
 from vcrt_train.report.tables import seen_on
 from vcrt_train.report.task import chance
 from vcrt_train.training.methods import method
+from vcrt_train.training.orbit_masses import orbit_spread
 
 RESULT = Path(__file__).parents[1] / "results" / "at_length.json"
 #: Episodes of each environment in each suite; those of four steps come from two schemas. Of twelve and sixteen steps,
@@ -204,7 +203,8 @@ def _measure(job: _Measure) -> tuple[list[float], list[float]]:
             one.model for one in trained_models(experiment, job.run, backbone, updates=last)
         )
     posets = [item for item in items if item.listed is None]
-    return legal_mass_and_entropy(model, posets, seed=derive_seed(plan.seed, "measures") % 2**32)
+    found = orbit_spread(model, posets, interface="pointers", seed=plan.seed)
+    return found.log_mass.exp().tolist(), found.shares.tolist()
 
 
 def measures(experiment: Experiment, part: Part, jobs: int) -> dict[str, Any]:

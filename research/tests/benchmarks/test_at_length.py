@@ -15,17 +15,18 @@ from vcrt.orders import linear_extensions
 from vcrt.partial_orders import PartialOrder
 from vcrt.records.policy_view import PointerRelation, PolicyRecord
 from vcrt.records.supervision import PosetRecord
+from vcrt_train.config import EstimatorConfig
 from vcrt_train.policy.backbone import load_backbone
 from vcrt_train.policy.prefix_tree import prefix_tree
 from vcrt_train.policy.scoring import score_prefixes
 from vcrt_train.training.items import encode_items
 from vcrt_train.training.methods import METHODS, method
+from vcrt_train.training.orbit_masses import orbit_spread
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "length"
 sys.path.insert(0, str(BENCHMARKS))
 
 import at_length  # noqa: E402
-import at_length_measures  # noqa: E402
 import at_length_page  # noqa: E402
 
 
@@ -72,14 +73,17 @@ def exactly(model, item, pairs):
 
 
 def test_mass_and_entropy_are_those_of_all_legal_orders(monkeypatch):
-    monkeypatch.setattr(at_length_measures, "PATHS", 2000)
+    monkeypatch.setattr("vcrt_train.training.orbit_masses.NUM_PATHS", 2000)
     model = load_backbone("embedded-long").model
     for pairs in ([(0, 1)], [(0, 1), (1, 2), (3, 4)]):
         item = an_item(pairs)
-        (mass,), (entropy,) = at_length_measures.legal_mass_and_entropy(model, [item], seed=0)
         expected = exactly(model, item, pairs)
-        assert mass == pytest.approx(expected[0], rel=0.05)
-        assert entropy == pytest.approx(expected[1], abs=0.02)
+        for most, rel in ((0, 0.05), (1000, 1e-5)):
+            config = EstimatorConfig(max_legal_prefixes=most)
+            found = orbit_spread(model, [item], interface="pointers", config=config)
+            assert found.log_mass.exp().item() == pytest.approx(expected[0], rel=rel)
+            assert found.shares.item() == pytest.approx(expected[1], rel=rel)
+            assert found.evenness == found.shares.item()
 
 
 def an_estimate(value, low, high, over_runs=True):

@@ -5,12 +5,14 @@ Both are exact if orders are listed or all legal prefixes fit, otherwise they ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from vcrt.certificates.episodes import counted_extensions
 from vcrt.orders import Order
 from vcrt.partial_orders import PartialOrder
 from vcrt.randomness import derive_seed
@@ -49,11 +51,15 @@ class OrbitSpread(NamedTuple):
         return float((1 - failing**k).mean())
 
     @property
+    def shares(self) -> Tensor:
+        """``[items]``: entropy over its largest value, from 0 to 1; nan for an orbit of one order."""
+        return (self.entropy.double() / self.log_size.double()).clamp(0, 1)
+
+    @property
     def evenness(self) -> float | None:
         """Mean share of the largest entropy, from 0 (one order) to 1 (all alike); None if no orbit has two orders."""
         several = self.log_size > 0
-        share = self.entropy.double()[several] / self.log_size.double()[several]
-        return float(share.clamp(0, 1).mean()) if several.any() else None
+        return float(self.shares[several].mean()) if several.any() else None
 
 
 def orbit_log_masses(
@@ -71,18 +77,10 @@ def orbit_log_masses(
     With the model before its first update, this is the frozen backbone's mass for
     :func:`vcrt_train.training.update.update`, without a second copy of the model.
     """
-    return orbit_spread(
-        model,
-        items,
-        interface=interface,
-        config=config,
-        seed=seed,
-        backend=backend,
-        batch_size=batch_size,
-    ).log_mass
+    config = config or EstimatorConfig()
+    return _spread(model, items, interface, config, seed, backend, batch_size).log_mass
 
 
-@torch.no_grad()
 def orbit_spread(
     model: CausalModel,
     items: Sequence[EncodedItem],
@@ -97,10 +95,28 @@ def orbit_spread(
 
     The last bits of a float depend on how prompts are padded together; the same list gives the same bits. Estimates use
     ``config`` and ``seed`` and have ``NUM_PATHS`` paths, drawn from the seed and the record's name, so other items in
-    the list or another ``batch_size`` change only the last bits.
+    the list or another ``batch_size`` change only the last bits. The sizes of orbits are exact up to
+    ``vcrt.limits.MAX_COUNTED`` operations.
     """
-    model.eval()
     config = config or EstimatorConfig()
+    found = _spread(model, items, interface, config, seed, backend, batch_size)
+    for place, item in enumerate(items):
+        if isinstance(item.orbit, PartialOrder) and (number := counted_extensions(item.orbit)):
+            found.log_size[place] = math.log(number)
+    return found
+
+
+@torch.no_grad()
+def _spread(
+    model: CausalModel,
+    items: Sequence[EncodedItem],
+    interface: Interface,
+    config: EstimatorConfig,
+    seed: int,
+    backend: Backend,
+    batch_size: int,
+) -> OrbitSpread:
+    model.eval()
     found = torch.zeros(3, len(items))
     kinds: dict[str, list[int]] = {"listed": [], "exact": [], "estimated": []}
     for place, item in enumerate(items):
