@@ -2,8 +2,8 @@
 
     python research/benchmarks/orders/tables.py
 
-writes ``research/benchmarks/results/orders/tables.md`` and ``tables.json``. A setting of which a seed is missing is read only
-with ``--unfinished``, and says so.
+writes ``research/benchmarks/results/orders/tables.md``. A setting of which a seed is missing is read only with
+``--unfinished``, and says so.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def verdict(interval: Interval) -> str:
     """What a planned difference shows."""
     if interval.low > 0 or interval.high < 0:
         return "shown"
-    if -MARGIN <= interval.low and interval.high <= MARGIN:
+    if interval.low >= -MARGIN and interval.high <= MARGIN:
         return "equal within five points"
     return "not shown"
 
@@ -162,12 +162,12 @@ def lines_of(of: Finished) -> Iterable[str]:
     seeds = f"{len(of.seeds)} of {setting.seeds} seeds"
     yield f"## {of.name}\n"
     yield (
-        f"{seeds}, {len(folds[0])} items a fold; before training {before:.1f}. 95% intervals over runs and items; those of "
-        "the orbit's probability over seeds.\n"
+        f"{seeds}, {len(folds[0])} items a fold; before training {before:.1f}. 95% intervals over runs and items, "
+        "of the orbit's probability over seeds.\n"
     )
     yield (
-        f"| method | after {first} | after {second} | after {last} | orbit's probability over the run | pass@1 | pass@16 | "
-        "evenness | clipped |"
+        f"| method | after {first} | after {second} | after {last} | orbit's probability over the run | pass@1 | "
+        "pass@16 | evenness | clipped |"
     )
     yield "| --- | " + "---: | " * 8
     for method in of.methods:
@@ -231,7 +231,7 @@ def main() -> None:
     options = parser.parse_args()
     found = finished(options.results, unfinished=options.unfinished)
     text = "\n".join(line for of in found for line in lines_of(of))
-    heading = "# What an order is worth\n\nMade by `research/benchmarks/orders/tables.py`; the plan is `PLAN.md` there.\n\n"
+    heading = "# What an order is worth\n\nMade by `research/benchmarks/orders/tables.py`; the plan lies beside it.\n\n"
     (options.results / "tables.md").write_text(heading + text)
     print(text)
 
