@@ -285,7 +285,7 @@ def test_the_log_says_what_an_orbit_is_worth(name):
         alone = replace(one, items=certain)
         assert not alone.variance_shares(backbone.model, 3)
     together = type(ALONE)()
-    together.size = 2
+    together.is_sharded = True
     assert not replace(one, group=together).variance_shares(backbone.model, 3)
 
 

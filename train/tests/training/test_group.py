@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import distributed_training
 from configs import resolved as config
 from training_fixtures import ENCODE, answering_model, supervised_records, tiny_model
-from vcrt_train.protocol.source_validation import RATE
+from vcrt_train.protocol.source_validation import RATE, VARIANCE
 from vcrt_train.training.batch_scores import shares
 from vcrt_train.training.items import encode_items
 from vcrt_train.training.methods import METHODS, method
@@ -63,7 +63,9 @@ def assert_close(found, expected):
     weights, metrics = found
     other_weights, other_metrics = expected
     for line, other in zip(metrics, other_metrics, strict=True):
-        assert line.keys() == other.keys()
+        # Shards hold no gradient of which an account could be given.
+        assert {*other} - {*line} <= {*VARIANCE.values()}
+        assert {*line} <= {*other}
         for name, value in line.items():
             assert value == pytest.approx(other[name], rel=1e-4, abs=1e-5), name
     assert weights.keys() == other_weights.keys()

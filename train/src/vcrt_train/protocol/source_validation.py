@@ -192,10 +192,10 @@ class SourceValidation:
         """Return what part of the variance of a group's gradient lies where, over the first items.
 
         The part within successes is what the ratio of the orbit saves at this moment. Empty if there is no variance, if
-        it is not known, for several processes, and for models with too many trained parameters.
+        it is not known, for a model in shards, and for one with too many trained parameters.
         """
         trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
-        if self.group.size > 1 or trained > MOST_PARAMETERS:
+        if self.group.is_sharded or trained > MOST_PARAMETERS:
             return {}
         parts = [
             gradient_moments(
