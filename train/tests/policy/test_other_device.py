@@ -12,16 +12,18 @@ import listed_training
 import sampled_training
 from configs import resolved as config
 from pretended_device import DEVICE, DeviceError, PretendedDevice
-from sampled_training import EXACT, SAMPLED
+from sampled_training import EXACT, SAMPLED, poset_record
 from small_models import hybrid_model
 from tiny_models import BACKENDS, gradient_of, loss_of, tiny_model, tiny_prompts
-from training_fixtures import answering_model
+from training_fixtures import ENCODE, answering_model
 from vcrt_train.integrations.orbit_credit import Candidates, tabulate
 from vcrt_train.policy.adapters import with_adapters
 from vcrt_train.policy.scoring import greedy_orders, score_orders
 from vcrt_train.policy.self_check import self_check
 from vcrt_train.policy.text_scoring import score_texts
 from vcrt_train.training.checkpoint import load_checkpoint, save_checkpoint
+from vcrt_train.training.gradient_variance import gradient_moments
+from vcrt_train.training.items import encode_items
 from vcrt_train.training.methods import METHODS
 from vcrt_train.training.update import new_state
 
@@ -206,3 +208,16 @@ def test_a_run_goes_on_there_from_a_checkpoint_of_the_processor(device, tmp_path
     assert {
         one.device for of in resumed.optimizer.state.values() for one in of.values() if one.dim()
     } == {DEVICE}
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_the_account_of_the_variance(listed, device):
+    record = poset_record(3, num_operations=4, share=0.4)
+    (item,) = encode_items(
+        [record.listed() if listed else record], METHODS["vcrt"], seed=0, encode=ENCODE
+    )
+    expected = gradient_moments(listed_training.tiny_model(), item, num_samples=8)
+    assert (
+        gradient_moments(device.place(listed_training.tiny_model()), item, num_samples=8)
+        == expected
+    )

@@ -68,7 +68,7 @@ class Scripted(SourceValidation):
 def logged(frozen, rates, num_items=50):
     """The log of a run with a validation at every update."""
     items = [None] * num_items
-    one = Scripted(items=items, chosen=None, config=None, rates=[frozen, *rates])
+    one = Scripted(items=items, chosen=None, config=config(), rates=[frozen, *rates])
     one.begin(None)
     log = []
     for update in range(1, len(rates) + 1):
@@ -270,6 +270,10 @@ def test_the_log_says_what_an_orbit_is_worth(name):
     asked = config(samples_per_prompt=4)
     one = SourceValidation(items=items, chosen=chosen, config=asked)
     found = one.measure(backbone.model, (), 3)
+    assert not {*found} & {*VARIANCE.values()}
+    log = [{"update": n, **found} for n in (1, 2, 3)]
+    assert {*VARIANCE.values()} <= {*one.measure(backbone.model, log, 4)}
+    found = one.measure(backbone.model, (), asked.schedule.updates)
     parts = [
         gradient_moments(backbone.model, item, interface=chosen.interface).variance(4)
         for item in items[:ACCOUNTED]

@@ -26,7 +26,7 @@ from vcrt_train.policy.backbone import load_backbone
 from vcrt_train.policy.reference import BackboneReference
 from vcrt_train.policy.scoring import greedy_orders, score_orders
 from vcrt_train.protocol import evaluation
-from vcrt_train.protocol.evaluation import encoded, evaluate
+from vcrt_train.protocol.evaluation import encoded, evaluate, spread_of
 from vcrt_train.protocol.experiment import (
     create_experiment,
     open_experiment,
@@ -238,8 +238,18 @@ def test_sampled_answers_are_read_from_the_probabilities_after_the_last_update(w
         assert all(one.spread is None for one in scores.checkpoints[run.name].values())
         *_, last = trained_models(experiment, run, load_backbone("embedded-long"))
         check(scores.runs[run.name].spread, last.model, method(run.method))
+    # Of six steps some are looked at; a sample of contexts is no verdict on an order.
+    longer, chosen = load_items(open_dataset(whole / "six"), HELD_OUT), method("vcrt")
+    ready = encoded(backbone, longer, chosen, 0)
+    arguments = (chosen, experiment.plan, 8)
+    assert spread_of(backbone.model, longer, ready, *arguments).items == len(longer) == 4
+    few = spread_of(backbone.model, longer * 40, ready * 40, *arguments)
+    assert few.items == 160 // 3 + 1
+    sampled = [replace(longer[0], unreplayed=object()), *longer[1:]]
+    assert spread_of(backbone.model, sampled, ready, *arguments) is None
     contents = gather(experiment)
     (table,) = [each for each in report_tables(analyse(contents)) if each.name == "spread"]
+    assert f"{len(items)} items each" in table.note
     assert [row[0] for row in table.rows] == ["Frozen backbone", "Canonical-GRPO", "VCRT"]
     (run,) = contents.runs_of("vcrt", HELD_OUT).values()
     assert table.rows[2][1] == round(100 * run.spread.pass_at[1], 2)

@@ -67,6 +67,8 @@ from vcrt_train.training.orbit_masses import orbit_spread
 Result = TypeVar("Result")
 #: The numbers of sampled answers of which one should pass.
 PASS_AT = (1, 4, 16, 64)
+#: If not all orders are scored for a greedy one anyway, sampled answers are looked at on so many items at most.
+MOST_SPREAD = 64
 #: The number of first records that the self-check scores.
 _FIRST = 2
 
@@ -289,21 +291,10 @@ def _scored(job: _ScoreJob) -> _Scored:
         return greedy_passes(model, *of, chosen, backend=backend, batch_size=size)
 
     def scored(model: CausalModel, is_last: bool) -> FoldPasses:
-        found = FoldPasses(held_out=passes(model, own), retention=passes(model, set_aside))
-        if not is_last:
-            return found
-        spread = orbit_spread(
-            model,
-            own[1],
-            interface=chosen.interface,
-            config=plan.config.estimator,
-            seed=plan.seed,
-            backend=plan.config.model.scoring,
-            batch_size=job.prompts_at_a_time,
+        spread = spread_of(model, *own, chosen, plan, job.prompts_at_a_time) if is_last else None
+        return FoldPasses(
+            held_out=passes(model, own), retention=passes(model, set_aside), spread=spread
         )
-        pass_at = {k: round(spread.pass_at(k), 6) for k in PASS_AT}
-        evenness = None if spread.evenness is None else round(spread.evenness, 6)
-        return found.model_copy(update={"spread": Spread(pass_at=pass_at, evenness=evenness)})
 
     def scored_elsewhere(model: CausalModel) -> dict[str, str]:
         return {name: passes(model, of) for name, of in others.items()}
@@ -364,6 +355,41 @@ def greedy_passes(
         model, prompts, interface=chosen.interface, backend=backend, batch_size=batch_size
     )
     return verdicts.passes(items, ready, answers)
+
+
+def spread_of(
+    model: CausalModel,
+    items: Sequence[Item],
+    ready: Sequence[EncodedItem],
+    chosen: Method,
+    plan: Plan,
+    batch_size: int,
+) -> Spread | None:
+    """Return what sampled answers to the items would come to; ``ready`` are the items from :func:`encoded`.
+
+    Of long records it is read on ``MOST_SPREAD`` of them, spread evenly over all. Return None if the evidence of an
+    item is a sample: its orbit is then no verdict on an order.
+    """
+    if any(item.unreplayed is not None for item in items):
+        return None
+    some = list(ready)
+    if any(one.listed is None for one in some):
+        some = some[:: -(-len(some) // MOST_SPREAD)]
+    found = orbit_spread(
+        model,
+        some,
+        interface=chosen.interface,
+        config=plan.config.estimator,
+        seed=plan.seed,
+        backend=plan.config.model.scoring,
+        batch_size=batch_size,
+    )
+    evenness = found.evenness
+    return Spread(
+        items=len(some),
+        pass_at={k: round(found.pass_at(k), 6) for k in PASS_AT},
+        evenness=None if evenness is None else round(evenness, 6),
+    )
 
 
 def check_scoring(

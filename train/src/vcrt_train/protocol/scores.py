@@ -42,6 +42,8 @@ _Passes: TypeAlias = Annotated[str, Field(pattern="^[01]*$")]
 class Spread(ClosedModel):
     """What a policy's own probabilities say of answers that are sampled, exactly or by estimates; means over items."""
 
+    #: The number of items.
+    items: int
     #: pass@k by k, as fractions.
     pass_at: dict[int, float]
     #: How evenly the probability of an orbit lies on its orders, from 0 to 1; None if no orbit has two orders.

@@ -47,9 +47,9 @@ RULE = (
 TOO_FEW = "too few validations to flag"
 #: The remedy for a flagged run.
 FLAGGED_REMEDY = "A lower learning rate helps most often: docs/train.md says what else to look at."
-#: Items of which a validation accounts for the gradient's variance, and the most parameters with which it does so: the
-#: account needs 20 bytes for each.
-ACCOUNTED, MOST_PARAMETERS = 2, 20_000_000
+#: Items on which the gradient's variance is accounted for, at every fourth validation and after the last update, as it
+#: takes a backward pass for each order. It needs 24 bytes for each trained parameter, and none is made above.
+ACCOUNTED, ACCOUNTED_EVERY, MOST_PARAMETERS = 2, 4, 20_000_000
 #: The fields that such an account adds to a log: the shares of the variance, by part.
 VARIANCE = {
     "between": "variance_between_classes",
@@ -183,10 +183,13 @@ class SourceValidation:
         rate = self.pass_rate(model)
         low, high = proportion_interval(round(rate * len(self.items)), len(self.items))
         found = {RATE: rate, LOW: low, HIGH: high, FROZEN: self.frozen, FLAGGED: 0.0}
-        last = validations([*log, {"update": update, **found}])[-IN_A_ROW:]
+        made = validations([*log, {"update": update, **found}])
+        last = made[-IN_A_ROW:]
         is_long_below = len(last) == IN_A_ROW and all(one.high < one.frozen for one in last)
         found[FLAGGED] = float(is_long_below or flagged_at(log) is not None)
-        return {**found, **self.variance_shares(model, update)}
+        if len(made) % ACCOUNTED_EVERY == 0 or update == self.config.schedule.updates:
+            found |= self.variance_shares(model, update)
+        return found
 
     def variance_shares(self, model: CausalModel, update: int) -> dict[str, float]:
         """Return what part of the variance of a group's gradient lies where, over the first items.
@@ -205,6 +208,7 @@ class SourceValidation:
                 seed=update,
                 num_samples=self.config.sampling.samples_per_prompt,
                 config=self.config.estimator,
+                backend=self.config.model.scoring,
             ).variance(self.config.sampling.samples_per_prompt)
             for item in self.items[:ACCOUNTED]
         ]

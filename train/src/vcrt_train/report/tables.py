@@ -115,8 +115,10 @@ def spread_table(contents: ReportContents) -> Table | None:
         rows=tuple(rows),
         note=(
             "From the policy's own probabilities: pass@k is the mean over items of 1 - (1 - Z)^k, where Z is the "
-            "probability of the certified orbit. Evenness is the entropy within the orbit over its largest value: 100 "
-            "if all certified orders are equally probable, 0 if one has all. Means over runs and folds."
+            "probability of the certified orbit, an estimate where not all certified orders are scored. Evenness is "
+            "the entropy within the orbit over its largest value: 100 if all certified orders are equally probable, 0 "
+            "if one has all. Means over runs and folds; "
+            f"{counted_range({s.items for f in by_method.values() for s in f if s}, 'item')} each."
         ),
     )
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from vcrt.partial_orders import PartialOrder
 from vcrt.randomness import derive_seed
-from vcrt_train.config import EstimatorConfig, Interface
+from vcrt_train.config import Backend, EstimatorConfig, Interface
 from vcrt_train.objective.orbit_mass import log_choice
 from vcrt_train.policy.causal_model import CausalModel
 from vcrt_train.policy.order_sampling import Draw, sample_orders
@@ -111,6 +111,7 @@ def gradient_moments(
     num_samples: int = 64,
     seed: int = 0,
     config: EstimatorConfig | None = None,
+    backend: Backend = "auto",
 ) -> GradientMoments:
     """Return the moments of the score function on an item, with respect to all parameters that are trained.
 
@@ -122,46 +123,51 @@ def gradient_moments(
     parameters = [p for p in model.parameters() if p.requires_grad]
     if item.listed is not None:
         with torch.enable_grad():
-            scores = score_orders(model, [item.prompt], interface=interface)
+            scores = score_orders(model, [item.prompt], interface=interface, backend=backend)
             events = scores.order_log_probs[0]
             if scores.malformed_log_prob is not None:
                 events = torch.cat([events, scores.malformed_log_prob])
         passes = torch.zeros(len(events), dtype=torch.bool)
         passes[: len(item.listed.members)] = item.listed.members
         return moments_of(events, passes, parameters)
-    return _sampled(model, item, parameters, num_samples, seed, config or EstimatorConfig())
+    config = config or EstimatorConfig()
+    return _sampled(model, item, parameters, num_samples, seed, config, backend)
 
 
 class _Sums(NamedTuple):
     """Of a class: the weighted sum of the scores, and that of their squared norms; both are 0 if it is empty."""
 
-    score: list[Tensor]
+    score: Tensor
     square: float
 
     @property
     def norm(self) -> float:
-        return math.fsum(float(part.square().sum()) for part in self.score)
+        return float(self.score.square().sum())
 
 
 def _sums(events: Tensor, weights: Mapping[int, float], parameters: Sequence[Tensor]) -> _Sums:
-    """Sum the gradients of some events, one at a time."""
-    total = [torch.zeros_like(p, dtype=torch.float64) for p in parameters]
-    squares = []
+    """Sum the gradients of some events, one at a time, as vectors over all parameters."""
+    size = sum(p.numel() for p in parameters)
+    total = torch.zeros(size, dtype=torch.float64, device=events.device)
+    square = 0.0
     for event, weight in weights.items():
-        found = torch.autograd.grad(events[event], parameters, retain_graph=True, allow_unused=True)
-        known = [(part, of) for part, of in zip(total, found, strict=True) if of is not None]
-        for part, of in known:
-            part.add_(of.double(), alpha=weight)
-        squares.append(weight * math.fsum(float(of.double().square().sum()) for _, of in known))
-    return _Sums(total, math.fsum(squares))
+        found = torch.autograd.grad(
+            events[event],
+            parameters,
+            retain_graph=True,
+            allow_unused=True,
+            materialize_grads=True,
+        )
+        score = torch.cat([part.flatten() for part in found]).double()
+        total.add_(score, alpha=weight)
+        square += weight * float(score.square().sum())
+    return _Sums(total, square)
 
 
 def _between(classes: Sequence[_Sums], numbers: Sequence[float]) -> float:
     """Return the squared distance between the mean scores of two classes."""
-    means = (
-        [part / number for part in of.score] for of, number in zip(classes, numbers, strict=True)
-    )
-    return math.fsum(float((a - b).square().sum()) for a, b in zip(*means, strict=True))
+    one, other = (of.score / number for of, number in zip(classes, numbers, strict=True))
+    return float((one - other).square().sum())
 
 
 def moments_of(events: Tensor, passes: Tensor, parameters: Sequence[Tensor]) -> GradientMoments:
@@ -192,12 +198,13 @@ def _sampled(
     num_samples: int,
     seed: int,
     config: EstimatorConfig,
+    backend: Backend,
 ) -> GradientMoments:
     assert isinstance(item.orbit, PartialOrder)
     length = item.prompt.num_operations
     draw = torch.Generator().manual_seed(derive_seed(seed, "gradient moments", item.record_id))
     ((drawn,),) = sample_orders(
-        next_choices_of(model, [item.prompt], backend="auto"),
+        next_choices_of(model, [item.prompt], backend=backend),
         [Draw(count=num_samples, scheme="independent")],
         num_prompts=1,
         num_operations=[length],
@@ -210,7 +217,7 @@ def _sampled(
             [item.orbit],
             config=config,
             num_paths=NUM_PATHS,
-            backend="auto",
+            backend=backend,
             generator=draw,
         )
         .log_inside.detach()
@@ -220,7 +227,7 @@ def _sampled(
     orders = list(counts)
     tree = tree_of(length, [order[: length - 2] for order in orders], length)
     with torch.enable_grad():
-        scores = score_prefixes(model, [item.prompt], [tree], interface="pointers")
+        scores = score_prefixes(model, [item.prompt], [tree], interface="pointers", backend=backend)
         events = log_choice(scores.choice_log_probs, paths_in([tree], [orders])).sum(-1)[0]
     classes, numbers, within = [], [], list[float | None]()
     for is_legal in (True, False):

@@ -1,8 +1,8 @@
 """What is an order worth? Eighteen methods on small backbones, ten seeds, in calls that can be interrupted.
 
     git clone . build/frozen && cd build/frozen
-    python research/benchmarks/orders/experiment.py --settings hard --minutes 120
-    python research/benchmarks/orders/tables.py
+    python research/benchmarks/orders/orders.py --settings hard --minutes 120
+    python research/benchmarks/orders/orders_tables.py
 
 ``PLAN.md`` has the question and the analysis, written before the first run. A seed of a setting is an experiment of its
 own: a plan, one run of every method on every fold, one evaluation of everything held out. What is finished lies in
@@ -99,7 +99,8 @@ class Setting:
         return {
             "schedule.updates": updates,
             "schedule.checkpoints": [updates // 4, updates // 2, updates],
-            "schedule.validate_every": updates // 4,
+            # At every fourth of them the variance of the gradient is accounted for.
+            "schedule.validate_every": updates // 16,
             **self.settings,
         }
 

@@ -1,6 +1,6 @@
 """The planned analysis of what an order is worth, of all seeds that are there: `PLAN.md` says which numbers and why.
 
-    python research/benchmarks/orders/tables.py
+    python research/benchmarks/orders/orders_tables.py
 
 writes ``research/benchmarks/results/orders/tables.md``. A setting of which a seed is missing is read only with
 ``--unfinished``, and says so.
@@ -21,7 +21,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from experiment import FOLDS, RESULTS, SETTINGS
+from orders import FOLDS, RESULTS, SETTINGS
 
 from vcrt_train.protocol.crossed import crossed_interval, runs_interval
 from vcrt_train.protocol.scores import passes_array
@@ -231,7 +231,7 @@ def main() -> None:
     options = parser.parse_args()
     found = finished(options.results, unfinished=options.unfinished)
     text = "\n".join(line for of in found for line in lines_of(of))
-    heading = "# What an order is worth\n\nMade by `research/benchmarks/orders/tables.py`; the plan lies beside it.\n\n"
+    heading = "# What an order is worth\n\nMade by `orders_tables.py` in `research/benchmarks/orders`, as planned there.\n\n"
     (options.results / "tables.md").write_text(heading + text)
     print(text)
 
