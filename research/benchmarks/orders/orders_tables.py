@@ -231,7 +231,7 @@ def main() -> None:
     options = parser.parse_args()
     found = finished(options.results, unfinished=options.unfinished)
     text = "\n".join(line for of in found for line in lines_of(of))
-    heading = "# What an order is worth\n\nMade by `orders_tables.py` in `research/benchmarks/orders`, as planned there.\n\n"
+    heading = "# What an order is worth\n\nMade by `orders_tables.py`, as planned beside it in `PLAN.md`.\n\n"
     (options.results / "tables.md").write_text(heading + text)
     print(text)
 
