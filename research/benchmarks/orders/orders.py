@@ -108,8 +108,8 @@ class Setting:
 LONG = {"model.backbone": "embedded-long"}
 WITHOUT_TOKENS = tuple(name for name in ALL if name != "outcome-grpo")
 SETTINGS = {
-    "paper": Setting(dataset="paper"),
     "hard": Setting(dataset="hard"),
+    "paper": Setting(dataset="paper"),
     "hard-one-epoch": Setting(
         dataset="hard",
         methods=(*CLIPPED, "margin-alone", *EXACT),
