@@ -40,6 +40,7 @@ from vcrt.processes.watching import WORKERS_MARK
 from vcrt.randomness import generator
 from vcrt.replay.completion_judge import CompletionJudge
 from vcrt.replay.completions import (
+    Looks,
     Segments,
     illegal_orders,
     look_again,
@@ -53,8 +54,8 @@ from vcrt.replay.completions import (
 def judged(completion, environment=Kitchen, task=TASK, max_steps=16):
     """The judgement of a completion, in this process."""
     work = environment, task, completion
-    first = look_first(work, max_steps)
-    return first.judgement if first.evidence is None else look_again((work, first), 24)
+    first = look_first(work, looks := Looks(max_steps, max_illegal=24))
+    return first.judgement if first.evidence is None else look_again((work, first), looks)
 
 
 def texts_of(judgement, max_legal=24):

@@ -15,13 +15,13 @@ from vcrt.environments.written import episode_of, failure_of
 from vcrt.environments.written_episodes import WrittenEpisodes, written_task, written_tasks
 from vcrt.errors import MalformedInputError
 from vcrt.randomness import generator
-from vcrt.replay.completions import look_again, look_first
+from vcrt.replay.completions import Looks, look_again, look_first
 
 
 def judged(factory, task, completion):
     work = factory, json.loads(json.dumps(task)), completion
-    first = look_first(work, 16)
-    return first.judgement if first.evidence is None else look_again((work, first))
+    first = look_first(work, looks := Looks(16))
+    return first.judgement if first.evidence is None else look_again((work, first), looks)
 
 
 @pytest.mark.parametrize(

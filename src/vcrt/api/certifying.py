@@ -64,8 +64,12 @@ def certify_completion(
     completion: str,
     *,
     max_steps: int = MAX_STEPS,
+    max_judged: int = 0,
 ) -> Judgement:
     r"""Read a text that a model wrote, replay its steps, and certify their order if they solve the task.
+
+    Of a success and of a failure, up to ``max_judged`` orders of its steps are judged by themselves: ``judged`` of the
+    answer says which solve the task.
 
     ``environment`` is a class of :class:`vcrt.WrittenSteps`, such as a :class:`vcrt.WrittenEnvironment`, or a
     registered name; ``task`` holds what the environment needs to know of the problem. A failure and a success that
@@ -81,7 +85,7 @@ def certify_completion(
     ()
     """
     factory = factory_of(environment) if isinstance(environment, str) else environment
-    with CompletionJudge(factory, max_steps=max_steps) as judge:
+    with CompletionJudge(factory, max_steps=max_steps, max_judged=max_judged) as judge:
         judge.begin([task], [completion])
         (judgement,) = judge.finish()
     return judgement

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from threading import Lock
 from typing import Any
@@ -21,7 +22,7 @@ from vcrt.limits import MAX_COMPLETE
 from vcrt.processes.watching import Doing
 from vcrt.processes.work import do_alone
 from vcrt.processes.workers import WorkerDiedError, Workers, do_piece
-from vcrt.replay.completions import FirstLook, Judgement, Work, look_again, look_first
+from vcrt.replay.completions import FirstLook, Judgement, Looks, Work, look_again, look_first
 from vcrt.replay.shards import EnvironmentFactory, Kept
 
 #: The default for the most steps of a certified completion. With more, contexts are sampled, and certified orders may
@@ -34,7 +35,8 @@ class CompletionJudge:
 
     With several environments by name, each completion names its own. Equal completions of equal tasks are judged once.
     Judgements depend neither on ``jobs`` nor on other completions. For each success, up to ``max_illegal`` illegal
-    orders are judged too.
+    orders are judged too; for each completion, up to ``max_judged`` orders of its steps (:attr:`Judgement.judged`). If
+    not ``certified``, successes are not certified.
     """
 
     def __init__(
@@ -44,6 +46,8 @@ class CompletionJudge:
         jobs: int = 1,
         max_steps: int = MAX_STEPS,
         max_illegal: int = 0,
+        max_judged: int = 0,
+        certified: bool = True,
         on_wait: Callable[[], None] = lambda: None,
     ) -> None:
         self._factory = (
@@ -52,8 +56,7 @@ class CompletionJudge:
             else Kept.of(factory)
         )
         self._jobs, self._on_wait = jobs, on_wait
-        self._look_first = partial(look_first, max_steps=max_steps)
-        self._look_again = partial(look_again, max_illegal=max_illegal)
+        self._looks = Looks(max_steps, certified, max_illegal, max_judged)
         self._workers: tuple[Workers, Workers] | None = None
         self._lock = Lock()
         self._asked: list[str] = []
@@ -81,10 +84,13 @@ class CompletionJudge:
         tasks: Sequence[Json],
         completions: Sequence[str],
         environments: Sequence[str] | None = None,
+        *,
+        draw: int = 0,
     ) -> None:
         """Hand completions out, each with its task; forget those of an earlier call.
 
-        ``environments`` names the environment of each, if there are several. Raise
+        ``environments`` names the environment of each, if there are several. ``draw`` is the seed of the blocks of
+        orders that are judged, where not all are. Raise
         :class:`vcrt.errors.MalformedInputError` for a task that JSON cannot hold, and
         :class:`vcrt.errors.UnknownNameError` for an unknown environment.
         """
@@ -99,6 +105,9 @@ class CompletionJudge:
             ]
             self._work, self._found = dict(zip(self._asked, work, strict=True)), {}
             self._second = {}
+        self._looks = replace(self._looks, draw=draw)
+        self._look_first = partial(look_first, looks=self._looks)
+        self._look_again = partial(look_again, looks=self._looks)
         self._submit()
 
     def finish(self) -> list[Judgement]:
@@ -150,7 +159,7 @@ class CompletionJudge:
         with self._lock:
             # Drop the results of an earlier call.
             is_asked = second is self._second and self._workers is not None
-            if is_asked and look.evidence is not None and key not in second:
+            if is_asked and not look.is_last and key not in second:
                 assert self._workers is not None
                 piece = number, (self._work[key], look)
                 again: Any = partial(do_piece, self._look_again, VerifierFailure)
@@ -165,7 +174,7 @@ class CompletionJudge:
         at = self._workers[0]
         try:
             look = at.result(self._first[key])
-            if look.evidence is None:
+            if look.is_last:
                 self._found[key] = look.judgement
                 return
             at = self._workers[1]
@@ -184,7 +193,7 @@ class CompletionJudge:
 
     def _alone(self, work: Work, before: Doing | None) -> Judgement:
         look = do_alone(self._look_first, work, before, VerifierFailure, self._on_wait)
-        if look.evidence is None:
+        if look.is_last:
             return look.judgement
         return do_alone(self._look_again, (work, look), before, VerifierFailure, self._on_wait)
 

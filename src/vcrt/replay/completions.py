@@ -5,6 +5,9 @@ The steps that a model wrote are an episode like any other: they are replayed in
 succession, compared by second opinions, and certified with the preset ``any``. The orbit of the completion is the same
 text with its steps in each certified order. A failed completion is not certified and stands for itself.
 
+Apart from certification, the orders of any completion can be judged one by one, each as a text of its own, to learn
+what all orders of its steps would earn (:attr:`Judgement.judged`).
+
 :mod:`vcrt.replay.completion_judge` has the worker processes.
 """
 
@@ -78,6 +81,12 @@ class Judgement:
     ``failing`` has those of the :func:`illegal_orders` whose text, judged by itself, does not solve the task, and
     ``other_solutions`` counts those whose text does: they end otherwise, or a step gives another output. Both cover as
     many orders as were requested.
+
+    ``judged`` has, where it was asked for, orders of the steps with whether the text in that order solves the task: a
+    :func:`block_of_orders` around the written one, which comes first. Each was judged by itself, twice, in two
+    processes, and reads as the same steps; else ``judged`` is empty and ``unjudged`` gives the reason: ``single_step``,
+    ``too_many_steps``, ``version_disagreement``, ``reading`` or ``nondeterministic``. Of the texts of a block, either
+    each has the same verdicts or each has none.
     """
 
     failure: str | None
@@ -91,6 +100,8 @@ class Judgement:
     complete: bool = True
     failing: tuple[Order, ...] = ()
     other_solutions: int = 0
+    judged: tuple[tuple[Order, bool], ...] = ()
+    unjudged: str | None = None
     judging_s: float = 0.0
     certifying_s: float = 0.0
 
@@ -102,11 +113,44 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class FirstLook:
-    """The first worker's result: a judgement and, for several steps that succeed, the evidence for certification."""
+    """The first worker's result: a judgement and, for several steps that succeed, the evidence for certification.
+
+    ``outcomes`` says of each order that is to be judged whether it solves the task.
+    """
 
     judgement: Judgement
     versions: Versions | None = None
     evidence: Evidence | None = None
+    outcomes: tuple[bool, ...] = ()
+
+    @property
+    def is_last(self) -> bool:
+        """Whether nothing is left for a second look."""
+        return self.evidence is None and not self.outcomes
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """What is looked at beside whether a completion solves its task.
+
+    A success of 2 to ``max_steps`` steps is certified, if ``certified``, with up to ``max_illegal`` illegal orders. Up
+    to ``max_judged`` orders of such a completion, success or failure, are judged by themselves; of more, a block whose
+    place follows from the seed ``draw``.
+    """
+
+    max_steps: int
+    certified: bool = True
+    max_illegal: int = 0
+    max_judged: int = 0
+    draw: int = 0
+
+    def orders(self, number: int) -> tuple[Order, ...]:
+        """The orders of so many steps that are judged, the written one first."""
+        if not self.max_judged:
+            return ()
+        return block_of_orders(
+            number, most=self.max_judged, draw=generator(self.draw, "judged block")
+        )
 
 
 #: Certified orders of a completion whose texts are judged by themselves: the number in a block, and of blocks.
@@ -115,8 +159,8 @@ JUDGED, JUDGED_BLOCKS = 24, 4
 Work: TypeAlias = tuple[EnvironmentFactory, Json, str]
 
 
-def look_first(work: Work, max_steps: int) -> FirstLook:
-    """Read and judge a completion, and replay the orders of a success of 2 to ``max_steps`` steps."""
+def look_first(work: Work, looks: Looks) -> FirstLook:
+    """Read and judge a completion, replay the orders of a success, and judge orders by themselves."""
     factory, task, completion = work
     began = time.perf_counter()
     environment = require_written(environment_of(factory))
@@ -138,27 +182,66 @@ def look_first(work: Work, max_steps: int) -> FirstLook:
         copies=tuple(map(payloads.index, payloads)),
         judging_s=_since(began),
     )
-    if not judgement.success:
-        return FirstLook(judgement)
-    max_steps = min(max_steps, MAX_OPERATIONS)
+    is_certified = looks.certified and judgement.success
+    max_steps = min(looks.max_steps, MAX_OPERATIONS)
     if not 2 <= number <= max_steps:
         kind = "single_step" if number < 2 else "too_many_steps"
-        return FirstLook(_uncertified(judgement, kind, f"{number}, at most {max_steps}"))
+        if looks.max_judged:
+            judgement = replace(judgement, unjudged=kind)
+        if is_certified:
+            judgement = _uncertified(judgement, kind, f"{number}, at most {max_steps}")
+        return FirstLook(judgement)
     began = time.perf_counter()
-    (evidence,) = evidence_of(environment, [episode], sampled=False, backwards=False)
+    evidence = None
+    if is_certified:
+        (evidence,) = evidence_of(environment, [episode], sampled=False, backwards=False)
+    outcomes = tuple(
+        _failure(environment, task, judgement, order) is None for order in looks.orders(number)
+    )
     versions = environment.versions()
-    return FirstLook(replace(judgement, certifying_s=_since(began)), versions, evidence)
+    return FirstLook(replace(judgement, certifying_s=_since(began)), versions, evidence, outcomes)
 
 
-def look_again(work: tuple[Work, FirstLook], max_illegal: int = 0) -> Judgement:
-    """Repeat the first look's replays in another process and succession, and certify the completion or say why not.
+def look_again(work: tuple[Work, FirstLook], looks: Looks) -> Judgement:
+    """Repeat the first look's replays and judgements in another process and succession.
 
-    Judge also up to ``max_illegal`` illegal orders of a certified success.
+    Certify a success or say why not, and keep the orders that were judged, or say why not.
     """
-    (factory, task, _), first = work
+    (factory, task, completion), first = work
     began = time.perf_counter()
-    found = _certified(require_written(environment_of(factory)), task, first, max_illegal)
+    environment = require_written(environment_of(factory))
+    found = first.judgement
+    if first.evidence is not None:
+        found = _certified(environment, task, first, looks.max_illegal)
+    if first.outcomes:
+        orders = looks.orders(found.num_steps)
+        reason = _unjudged(environment, task, completion, first, orders)
+        judged = tuple(zip(orders, first.outcomes, strict=True)) if reason is None else ()
+        found = replace(found, judged=judged, unjudged=reason)
     return replace(found, certifying_s=found.certifying_s + _since(began))
+
+
+def _unjudged(
+    environment: WrittenSteps,
+    task: Json,
+    completion: str,
+    first: FirstLook,
+    orders: Sequence[Order],
+) -> str | None:
+    """Return why the outcomes of a first look do not count; None if they do."""
+    judgement = first.judgement
+    if environment.versions() != first.versions:
+        return "version_disagreement"
+    # Other members of a block come to the same answer: each of its texts is read, and has to give the same steps.
+    try:
+        episode = episode_of(environment, task, environment.parse(task, completion), completion)
+    except UnreadableCompletion:
+        return "reading"
+    if _read_otherwise(environment, task, judgement, episode, orders) is not None:
+        return "reading"
+    again = [_failure(environment, task, judgement, order) is None for order in orders[::-1]]
+    is_same = tuple(again[::-1]) == first.outcomes and first.outcomes[0] == judgement.success
+    return None if is_same else "nondeterministic"
 
 
 def _certified(
@@ -175,7 +258,8 @@ def _certified(
     outcome = certify_episode(evidence.replays, first.versions, ANY_PRESET, evidence.cross_checks)
     if isinstance(outcome, Exclusion):
         return _uncertified(judgement, outcome.kind, outcome.detail)
-    if (reason := _read_otherwise(environment, task, judgement, evidence.episode)) is not None:
+    episode, orders = evidence.episode, orders_to_read(evidence.episode.num_operations)
+    if (reason := _read_otherwise(environment, task, judgement, episode, orders)) is not None:
         return _uncertified(judgement, "reading", reason)
     if (reason := _contradiction(environment, task, judgement, outcome.order)) is not None:
         return _uncertified(judgement, "contradicted", reason)
@@ -195,12 +279,16 @@ def _uncertified(judgement: Judgement, kind: str, detail: str) -> Judgement:
 
 
 def _read_otherwise(
-    environment: WrittenSteps, task: Json, judgement: Judgement, episode: Episode
+    environment: WrittenSteps,
+    task: Json,
+    judgement: Judgement,
+    episode: Episode,
+    orders: Sequence[Order],
 ) -> str | None:
-    """Return how the text in another order of its steps is read differently; None if it never is."""
+    """Return how the text in one of these orders of its steps is read differently; None if none is."""
     segments = judgement.segments
     assert segments is not None
-    for order in orders_to_read(episode.num_operations):
+    for order in orders:
         text, places = segments.text(order), ", ".join(map(str, order))
         moved = replace(segments, moved=tuple(segments.moved[step] for step in order))
         try:
@@ -303,6 +391,14 @@ def scored_orders(order: PartialOrder, *, max_legal: int, draw: Draws) -> Scored
         first = int(draw.integers(number - width + 1))
         legal = _reordered_within(order, first, first + width)
     return ScoredOrders((written, *(each for each in legal if each != written)), whole)
+
+
+def block_of_orders(number: int, *, most: int, draw: Draws) -> tuple[Order, ...]:
+    """Return all orders of so many steps if they are at most ``most``, else a block of them; the written one is first.
+
+    Blocks are those of :func:`scored_orders` where no step needs another: they partition the orders of the steps.
+    """
+    return scored_orders(PartialOrder.of(number, []), max_legal=most, draw=draw).legal
 
 
 def illegal_orders(
