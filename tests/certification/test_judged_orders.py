@@ -10,6 +10,7 @@ import vcrt
 from letters import Bag, Letters, Lined
 from vcrt.environments.contract import Accepted, Versions
 from vcrt.environments.written import UnreadableCompletion
+from vcrt.errors import EnvironmentFailure
 from vcrt.replay.completion_judge import CompletionJudge
 from vcrt.replay.completions import Looks, look_again, look_first
 
@@ -207,5 +208,5 @@ def test_an_environment_that_fails_is_no_verdict():
                 raise OSError("the disk is full")
             return Accepted(state | {operation.payload})
 
-    with pytest.raises(OSError, match="disk is full"):
+    with pytest.raises(EnvironmentFailure, match="disk is full"):
         look("a b c", Failing)

@@ -1,6 +1,7 @@
 """Train on fixed samples, in any number of processes: ``python trl_processes.py MODEL OUTPUT ALPHA ORBITS``.
 
-Orbits are those that the dataset lists, or ``online`` those of the samples, by an environment.
+Orbits are those that the dataset lists, or ``online`` those of the samples, by an environment, or ``all`` orders of the
+samples' steps.
 The first process writes the losses and the final weights. Samples are a function of their place in the batch, so every
 number of processes trains on the same ones.
 """
@@ -34,7 +35,7 @@ def fixed(prompts, trainer):
 
 
 def main(model, output, alpha, orbits):
-    online = orbits == "online"
+    online = orbits != "listed"
     dataset = rows(count=16)
     if online:
         dataset = dataset.remove_columns(["orbit", "illegal"]).add_column("letters", ["abc"] * 16)
@@ -54,6 +55,7 @@ def main(model, output, alpha, orbits):
         ),
         orbit_alpha=float(alpha),
         orbit_batch_size=3,
+        orbit_all_orders=orbits == "all",
     )
     trainer, logs, _ = train(
         OrbitGRPOTrainer,

@@ -8,8 +8,9 @@ no order, as text; the model writes them in one that works, and nothing else. It
 reference traces whose steps are shuffled, trained on further tasks by each method from that same start, and evaluated
 before and after, on tasks of the same sources and on tasks whose sources it has not seen. The fold ``tools`` is about
 tool calls alone; ``theories`` about proofs whose steps no task lists: the model finds the deductions itself, is taught
-on proofs in orders that work, and all runs go on from one such start, since that takes long; each other fold trains on
-two environments and is evaluated on the third, its namesake, as well.
+on proofs in orders that work, and all runs go on from one such start, since that takes long; ``until`` is ``tools``
+with runs that a rule ends (``PLAN.md``); each other fold trains on two environments and is evaluated on the third, its
+namesake, as well.
 Methods differ in the terms of the loss alone; prompts, numbers of samples and settings are the same. None was searched
 for, but that pilots of GRPO and of Orbit-GRPO with margin, at twice this learning rate, came to write one answer alone.
 
@@ -27,9 +28,9 @@ import json
 import multiprocessing
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from itertools import permutations
 from pathlib import Path
@@ -42,7 +43,7 @@ from safetensors.torch import load_file
 from sampling import Sampler
 from task_relations import probabilities
 from teaching import form_batches
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, TrainerCallback
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
 
@@ -81,6 +82,7 @@ SCHEMAS = {
 #: By fold, what is trained on.
 FOLDS = {
     "tools": ("bfcl",),
+    "until": ("bfcl",),
     "theories": ("proofs",),
     "proofwriter": ("clrs", "bfcl"),
     "bfcl": ("clrs", "proofwriter"),
@@ -92,13 +94,15 @@ METHODS = {
     "orbit": {"orbit_alpha": 0.0},
     "orbit-margin": {"orbit_alpha": 0.1},
     "augmentation": {"orbit_credit": False, "orbit_alpha": 0.0, "orbit_augmentation": 0.1},
+    "all-orders": {"orbit_all_orders": True, "orbit_alpha": 0.0},
+    "all-orders-margin": {"orbit_all_orders": True, "orbit_alpha": 0.1},
 }
 #: Tasks of each environment: to learn the form of an answer, to be trained on, and to be evaluated on, which are of the
 #: same sources and of others.
 SPLITS = {"form": 240, "train": 120, "known": 60, "new": 60}
 TESTS = ("known", "new")
 #: What is evaluated on: by fold, or else the environments of the folds that hold one out.
-EVALUATED = {name: FOLDS[name] for name in ("tools", "theories")}
+EVALUATED = {name: FOLDS[name] for name in ("tools", "theories", "until")}
 HELD_OUT = ("clrs", "proofwriter", "bfcl")
 #: The most tokens of a prompt, and of an answer.
 MAX_PROMPT, MAX_ANSWER = 200, 80
@@ -106,6 +110,32 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 #: Tasks answered at a time, and those whose orders are scored at a time.
 ANSWERED, SCORED = (120, 6) if DEVICE.type == "cuda" else (30, 1)
 RANK, SCALE = 32, 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """When a run ends: after the first of its updates, from ``least`` on, by which the last ones solve a ``share``."""
+
+    least: int = 40
+    last: int = 10
+    share: float = 0.75
+
+    def ends(self, solved: Sequence[float]) -> bool:
+        """Whether updates whose samples solved these shares of their tasks are enough."""
+        recent = solved[-self.last :]
+        return len(solved) >= self.least and sum(recent) >= self.share * len(recent)
+
+
+class Ending(TrainerCallback):
+    """Ends training by a rule."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Look at the samples of each update."""
+        if self.rule.ends([float(row["reward"]) for row in state.log_history if "reward" in row]):
+            control.should_training_stop = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +152,7 @@ class Size:
     #: Reference proofs, whose deductions the model must find, each seen once.
     proofs: int = 2400
     splits: tuple[tuple[str, int], ...] = tuple(SPLITS.items())
+    rule: Rule | None = None
 
 
 def verifier(name: str) -> Environment:
@@ -408,6 +439,7 @@ def run(
         environment=begin.readers,
         processing_class=tokenizer,
         rollout_func=rollouts,
+        callbacks=[Ending(size.rule)] if size.rule else [],
     )
     trainer.train()
     trainer.model.save_pretrained(options.build / f"run-{fold}-{method}-{seed}")
@@ -502,7 +534,10 @@ def main() -> None:
     options = parser.parse_args()
     settings = {"model.backbone": str(options.backbone), "adapter.rank": RANK}
     options.dtype = number_format(RunConfig().override(settings)).dtype
-    size = Size(updates=options.updates, learning_rate=options.learning_rate)
+    sizes = {
+        fold: Size(updates=options.updates, learning_rate=options.learning_rate) for fold in FOLDS
+    }
+    sizes["until"] = replace(sizes["until"], updates=options.updates * 3 // 2, rule=Rule())
     missing = [
         (fold, method, seed)
         for seed in options.seeds
@@ -512,12 +547,12 @@ def main() -> None:
     ]
     if options.jobs == 1:
         for fold, method, seed in missing:
-            done(fold, method, seed, options, size)
+            done(fold, method, seed, options, sizes[fold])
         return
     with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
         try:
             begins = {
-                pool.submit(begun, *each, options, size): each
+                pool.submit(begun, *each, options, sizes[each[0]]): each
                 for each in dict.fromkeys(
                     (fold, form_seed(fold, seed)) for fold, _, seed in missing
                 )
@@ -526,7 +561,7 @@ def main() -> None:
             for one in as_completed(begins):
                 one.result()
                 runs += [
-                    pool.submit(done, fold, method, seed, options, size)
+                    pool.submit(done, fold, method, seed, options, sizes[fold])
                     for fold, method, seed in missing
                     if (fold, form_seed(fold, seed)) == begins[one]
                 ]

@@ -22,7 +22,7 @@ from torch.nn.functional import pad
 
 from vcrt.errors import MalformedInputError
 from vcrt.printable import counted
-from vcrt_train.objective.losses import anti_diamond_loss
+from vcrt_train.objective.losses import MAX_LOG_RATIO, anti_diamond_loss
 from vcrt_train.objective.orbit_mass import orbit_log_mass
 
 TokenIds: TypeAlias = tuple[int, ...]
@@ -176,6 +176,12 @@ class CandidateScores:
     has_both: Tensor
 
     @property
+    def log_masses(self) -> Tensor:
+        """``[U, 2]``: log of the probability of a prompt's orbit, and of its illegal completions; ``-inf`` of none."""
+        masses = [orbit_log_mass(self.log_probs, some) for some in (self.in_orbit, ~self.in_orbit)]
+        return torch.stack(masses, -1)
+
+    @property
     def orbit_log_masses(self) -> Tensor:
         """``[U]``: ``log Z(O)``, ``-inf`` for an empty orbit."""
         return orbit_log_mass(self.log_probs, self.in_orbit)
@@ -221,6 +227,44 @@ def tabulate(batch: Sequence[Candidates], log_probs: Tensor) -> CandidateScores:
             device=log_probs.device,
         ),
     )
+
+
+def expected_rewards(log_masses: Tensor) -> Tensor:
+    """Return ``[B]``: the probability that orders of a sample's steps solve the task, by ``log_masses [B, 2]``.
+
+    It is that of the completions that solve it (first column), among these and those that do not; NaN of none at all.
+    """
+    return (log_masses[:, 0] - log_masses[:, 1]).sigmoid()
+
+
+def expected_weights(expected: Tensor, others: Tensor, reward: float = 1.0) -> Tensor:
+    """Return ``[B, 2]``: the advantages of success and of failure, each weighted by its probability.
+
+    ``expected [B]`` is the probability that orders of a sample's steps solve the task, ``others [B]`` the mean reward
+    that is expected of the other samples, ``reward`` that of a success; a failure has none.
+    """
+    return torch.stack([expected * (reward - others), -(1 - expected) * others], -1)
+
+
+def expected_losses(
+    log_masses: Tensor, old: Tensor, weights: Tensor, *, low: float, high: float
+) -> Tensor:
+    r"""Return ``[B]``: the loss of samples credited with what all orders of their steps would earn.
+
+    Write :math:`C` for the completions with a sample's steps, and :math:`r_S`, :math:`r_F` for the ratios of the
+    probability of those that solve the task, and of the others, to that when they were drawn. The loss is
+    :math:`-\sum_c \min(w_c r_c, w_c \mathrm{clip}(r_c, 1 - low, 1 + high))` over both, with ``weights [B, 2]`` of
+    :func:`expected_weights`. Where the ratios are 1, its gradient is the mean, over :math:`C` by the policy, of the
+    gradients of the single completions' losses: the conditional expectation given the steps (Rao-Blackwell). So its
+    expectation is theirs, and its variance at most theirs.
+
+    Takes ``log_masses [B, 2]`` of the policy and ``old [B, 2]`` of the one that drew, ``-inf`` of none.
+    """
+    exists = old.isfinite()
+    ratios = torch.where(exists, log_masses - torch.where(exists, old, 0.0), 0.0)
+    ratios = ratios.clamp(max=MAX_LOG_RATIO).exp()
+    clipped = ratios.clamp(1 - low, 1 + high)
+    return -torch.minimum(ratios * weights, clipped * weights).sum(-1)
 
 
 def differing_tokens(

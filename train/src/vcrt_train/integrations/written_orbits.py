@@ -1,5 +1,7 @@
 """Make candidates from a model's completions: the tokens of a success in its certified orders, and in other orders.
 
+Or, of a success and of a failure, the tokens of the orders of its steps that were judged by themselves.
+
 A text stands only for the tokens that the tokenizer makes from it. A success with other tokens, or one that was cut
 off, stands for itself, because the tokens of its other orders are not known then. Pure, except for the tokenizer. Not
 covered: judging (:mod:`vcrt.replay.completion_judge`) and probabilities.
@@ -9,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from math import factorial
 
 import numpy as np
 
 from vcrt.orders import Order
-from vcrt.replay.completions import Judgement, illegal_orders, scored_orders
+from vcrt.replay.completions import Judgement, Segments, illegal_orders, scored_orders
 from vcrt_train.integrations.orbit_credit import Candidates, TokenIds
 
 
@@ -37,7 +40,7 @@ class OrbitLimits:
 class WrittenOrbit:
     """The candidates of one completion; ``missed`` is the reason why a success is no member of an orbit, or None.
 
-    ``is_partial`` says that the orbit has more orders than are scored.
+    ``is_partial`` says that there are more orders than are scored.
     """
 
     candidates: Candidates
@@ -60,15 +63,12 @@ def written_orbit(
     ``encode`` gives the tokens of a text, without special tokens; ``ends`` holds the tokens that end a completion.
     ``draw`` must not depend on the completion.
     """
-    if judgement.order is None or judgement.segments is None:
-        return WrittenOrbit(Candidates(prompt=prompt), judgement.exclusion)
-    # A completion that the trainer has masked, because it was cut off, has no tokens.
-    end = completion[-1] if completion else None
-    if end is None or end not in ends:
-        return WrittenOrbit(Candidates(prompt=prompt), "cut_off")
     segments = judgement.segments
-    if (*encode(segments.text(segments.reference)), end) != completion:
-        return WrittenOrbit(Candidates(prompt=prompt), "tokens")
+    if judgement.order is None or segments is None:
+        return WrittenOrbit(Candidates(prompt=prompt), judgement.exclusion)
+    if (reason := _other_tokens(completion, segments, encode, ends)) is not None:
+        return WrittenOrbit(Candidates(prompt=prompt), reason)
+    end = completion[-1]
     # The number of orders that fit must not depend on the order; otherwise the choice would depend on the sample.
     fixed, moved = (
         [len(encode(text)) for text in some] for some in (segments.fixed, segments.moved)
@@ -98,6 +98,72 @@ def written_orbit(
         None,
         is_partial=not orders.whole_orbit or len(orbit) < len(legal),
     )
+
+
+def judged_orders(
+    prompt: TokenIds,
+    completion: TokenIds,
+    judgement: Judgement,
+    *,
+    encode: Callable[[str], list[int]],
+    ends: Collection[int],
+    limits: OrbitLimits,
+    draw: np.random.Generator,
+) -> WrittenOrbit:
+    """Make the candidates of a completion whose orders were judged: those that solve its task, and as illegal the rest.
+
+    Arguments are those of :func:`written_orbit`. The token sequences that have candidates are divided into blocks by
+    the candidates: each sequence of a block has the same. Blocks have at most twice the tokens of ``limits``.
+    """
+    segments = judgement.segments
+    if not judgement.judged or segments is None:
+        return WrittenOrbit(Candidates(prompt=prompt), judgement.unjudged)
+    if (reason := _other_tokens(completion, segments, encode, ends)) is not None:
+        return WrittenOrbit(Candidates(prompt=prompt), reason)
+    fixed, moved = (
+        [len(encode(text)) for text in some] for some in (segments.fixed, segments.moved)
+    )
+    orders = dict(judgement.judged)
+    changed = [place for place in range(len(moved)) if any(each[place] != place for each in orders)]
+    first, end = min(changed, default=0), max(changed, default=0) + 1
+    while end - first > 1 and _tree_size(list(orders), fixed, moved) > 2 * limits.max_tokens:
+        # A block in a smaller window; which one depends on the block alone.
+        left = int(draw.integers(2))
+        first, end = first + left, end - 1 + left
+        kept = [*range(first), *range(end, len(moved))]
+        orders = {
+            order: solves
+            for order, solves in orders.items()
+            if all(order[place] == place for place in kept)
+        }
+    found: dict[TokenIds, bool] = {}
+    for order, solves in orders.items():
+        ids = (*encode(segments.text(order)), completion[-1])
+        if len(ids) <= limits.max_length:
+            found[ids] = solves
+    return WrittenOrbit(
+        Candidates(
+            prompt=prompt,
+            orbit=tuple(sorted(ids for ids, solves in found.items() if solves)),
+            illegal=tuple(sorted(ids for ids, solves in found.items() if not solves)),
+        ),
+        None,
+        is_partial=len(orders) < factorial(len(moved)) or len(found) < len(orders),
+    )
+
+
+def _other_tokens(
+    completion: TokenIds,
+    segments: Segments,
+    encode: Callable[[str], list[int]],
+    ends: Collection[int],
+) -> str | None:
+    """Return why the tokens of a completion's other orders are not known; None if they are."""
+    # A completion that the trainer has masked, because it was cut off, has no tokens.
+    if not completion or completion[-1] not in ends:
+        return "cut_off"
+    written = encode(segments.text(segments.reference))
+    return None if (*written, completion[-1]) == completion else "tokens"
 
 
 def _failing(judgement: Judgement, most: int) -> list[Order]:

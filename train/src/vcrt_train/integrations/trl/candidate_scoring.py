@@ -127,6 +127,8 @@ class Scored:
     prompts: Tensor
     #: ``[B]``: see :meth:`CandidateScores.surplus`.
     surplus: Tensor
+    #: ``[B, 2]``: see :attr:`CandidateScores.log_masses`; ``-inf`` of samples that need none.
+    log_masses: Tensor
     #: The samples' own scores, if one pass gives all; None if TRL's own pass gives them.
     samples: Sequence[TextScores] | None
     #: The mean number of tokens that the model read for a sample.
@@ -156,6 +158,15 @@ class Scored:
         return self.scores.orbit_log_masses.detach().exp().mean()
 
 
+def log_masses_of(scores: CandidateScores | None, prompts: Tensor) -> Tensor:
+    """Return ``[B, 2]``: the log-masses of each sample's candidates; ``prompts [B]`` has their rows, or -1."""
+    nothing = torch.full((1, 2), -torch.inf, device=prompts.device)
+    if scores is None:
+        return nothing[prompts]
+    # The last row is that of samples without candidates, whose row is -1.
+    return torch.cat([scores.log_masses, nothing])[prompts]
+
+
 def needed_candidates(
     candidates: Iterable[Candidates], members: Iterable[int], args: OrbitGRPOConfig
 ) -> tuple[list[Candidates], list[int]]:
@@ -163,14 +174,15 @@ def needed_candidates(
 
     ``members`` holds the samples' indices in their orbits, -1 for samples that are not credited.
     """
-    with_illegal = args.orbit_alpha > 0
+    with_illegal = args.orbit_alpha > 0 or args.orbit_all_orders
     with_orbits = args.orbit_augmentation > 0
     rows: dict[Candidates, int] = {}
     places = []
     for own, member in zip(candidates, members, strict=True):
         wanted = own if with_illegal else Candidates(prompt=own.prompt, orbit=own.orbit)
         needs_margin = with_illegal and bool(own.orbit and own.illegal)
-        is_needed = member >= 0 or needs_margin or (with_orbits and bool(own.orbit))
+        needs_all = args.orbit_all_orders and bool(own.completions)
+        is_needed = member >= 0 or needs_margin or needs_all or (with_orbits and bool(own.orbit))
         places.append(rows.setdefault(wanted, len(rows)) if is_needed else -1)
     return list(rows), places
 

@@ -13,18 +13,19 @@ from typing import Any, TypeAlias
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json
 from vcrt.printable import counted
+from vcrt.randomness import derive_seed
 from vcrt.replay.completion_judge import CompletionJudge
 from vcrt.replay.completions import Judgement
 from vcrt.replay.shards import EnvironmentFactory, factory_of
 from vcrt_train.integrations.orbit_credit import Candidates, TokenIds
 from vcrt_train.integrations.trl.orbit_grpo_config import ENVIRONMENT, TASK, OrbitGRPOConfig
-from vcrt_train.integrations.written_orbits import OrbitLimits, written_orbit
+from vcrt_train.integrations.written_orbits import OrbitLimits, judged_orders, written_orbit
 from vcrt_train.randomness import generator
 
 #: The counts that every batch has, even if 0; the reasons ``missed/`` are further ones.
 _COUNTED = (
     *("waited_s", "judging_s", "certifying_s", "members"),
-    *("unreadable", "sampled", "partial", "alone", "other_solutions"),
+    *("unreadable", "judged", "sampled", "partial", "alone", "other_solutions"),
 )
 #: From this many successes on, warn if the tokenizer writes more than half of them with other tokens.
 _ENOUGH = 16
@@ -39,6 +40,7 @@ class OnlineOrbits:
         self._args = args
         self._several = isinstance(environment, Mapping)
         max_illegal = args.orbit_max_members if args.orbit_alpha else 0
+        self._makes = judged_orders if args.orbit_all_orders else written_orbit
         self._judge = CompletionJudge(
             {name: _factory(each) for name, each in environment.items()}
             if isinstance(environment, Mapping)
@@ -46,6 +48,8 @@ class OnlineOrbits:
             jobs=args.orbit_jobs,
             max_steps=args.orbit_max_steps,
             max_illegal=max_illegal,
+            max_judged=args.orbit_max_members if args.orbit_all_orders else 0,
+            certified=not args.orbit_all_orders,
         )
         self._limits = OrbitLimits(
             max_members=args.orbit_max_members,
@@ -68,7 +72,12 @@ class OnlineOrbits:
         self.reward = solved
 
     def begin(
-        self, completions: Sequence[Sequence[int]], tokenizer: Any, ends: Sequence[int]
+        self,
+        completions: Sequence[Sequence[int]],
+        tokenizer: Any,
+        ends: Sequence[int],
+        *,
+        update: int,
     ) -> None:
         """Give the texts of sampled tokens to the workers, without the token of ``ends`` that ends them."""
         texts = [
@@ -81,7 +90,9 @@ class OnlineOrbits:
         ]
         names = [_environment_of(row) for row in self.rows] if self._several else None
         beside = ("prompt", ENVIRONMENT) if self._several else ("prompt",)
-        self._judge.begin([task_of(row, beside) for row in self.rows], texts, names)
+        tasks = [task_of(row, beside) for row in self.rows]
+        draw = derive_seed(self._args.seed, "judged blocks", update)
+        self._judge.begin(tasks, texts, names, draw=draw)
 
     def _rewards(self) -> list[float]:
         """Return 1 for each completion that solves its task, else 0, in the order of the batch."""
@@ -115,7 +126,7 @@ class OnlineOrbits:
             counts["certifying_s"] += judgement.certifying_s
         sampled = zip(prompts, completions, self._judgements, strict=True)
         for prompt, completion, judgement in sampled:
-            orbit = written_orbit(
+            orbit = self._makes(
                 prompt,
                 completion,
                 judgement,
@@ -129,6 +140,7 @@ class OnlineOrbits:
             if judgement.failure is not None and judgement.failure.startswith("unreadable"):
                 counts["unreadable"] += 1
             counts["other_solutions"] += judgement.other_solutions
+            counts["judged"] += len(judgement.judged)
             counts["sampled"] += not judgement.complete
             counts["partial"] += orbit.is_partial
             counts["alone"] += orbit.is_partial and len(orbit.candidates.orbit) == 1

@@ -42,6 +42,11 @@ class OrbitGRPOConfig(GRPOConfig):  # type: ignore[misc]
     ``trajectory``, and its T-th root at ``sequence`` (T tokens). At ``token``, the orbit's surplus over the sample is
     distributed equally over the tokens in which the orbit's members differ: reasoning before an answer keeps its ratio.
 
+    ``orbit_all_orders``: a sample is credited with the mean reward of all orders of its steps, weighted by their
+    probability; with more orders than ``orbit_max_members``, of a block of them. It needs an environment, and rewards
+    and levels that are the paper's. With ``orbit_alpha``, the margin is then that of the orders which solve the task
+    over those which do not, of failures as well.
+
     ``scale_rewards``: besides TRL's ``group``, ``batch`` and ``none``, there is the paper's ``leave_one_out``: reward
     minus the mean of the other rewards, which is TRL's ``none`` times G / (G - 1) for groups of G.
 
@@ -72,6 +77,11 @@ class OrbitGRPOConfig(GRPOConfig):  # type: ignore[misc]
     )
     orbit_credit: bool = _setting(
         default=True, help="Whether a success's ratio is its orbit's; else its own, as GRPO's is."
+    )
+    orbit_all_orders: bool = _setting(
+        default=False,
+        help="With an environment: judge all orders of the steps of every sample, failures too, and credit the sample "
+        "with what they would earn, each weighted by its probability.",
     )
     orbit_augmentation: float = _setting(
         default=0.0,
@@ -144,6 +154,29 @@ class OrbitGRPOConfig(GRPOConfig):  # type: ignore[misc]
                 f"beta={self.beta} and use_bias_correction_kl=True with importance_sampling_level='trajectory'",
                 "use_bias_correction_kl=False, or another importance_sampling_level",
             ),
+            *(
+                (
+                    self.orbit_all_orders and wrong,
+                    "a setting that does not fit samples credited with all orders of their steps",
+                    f"{found} with orbit_all_orders=True",
+                    f"{expected}, or orbit_all_orders=False",
+                )
+                for wrong, found, expected in (
+                    (
+                        not of_trajectories,
+                        f"importance_sampling_level={level!r}",
+                        "importance_sampling_level='trajectory'",
+                    ),
+                    (
+                        self.scale_rewards != "leave_one_out",
+                        f"scale_rewards={self.scale_rewards!r}",
+                        "scale_rewards='leave_one_out'",
+                    ),
+                    (not self.orbit_credit, "orbit_credit=False", "orbit_credit=True"),
+                    (self.delta is not None, f"delta={self.delta}", "delta=None"),
+                    (bool(self.use_vllm), "use_vllm=True", "use_vllm=False"),
+                )
+            ),
             (
                 self.off_policy_mask_threshold is not None,
                 "masks of off-policy samples have no meaning for a sample that stands for its orbit",
@@ -207,6 +240,18 @@ def require_weights(args: OrbitGRPOConfig, rewards: Sequence[Any]) -> None:
         )
 
 
+def require_own_reward(args: OrbitGRPOConfig, rewards: Sequence[Any]) -> None:
+    """Raise :class:`RunError` if further rewards are asked for, of which other orders of a sample's steps have none."""
+    if args.orbit_all_orders and len(rewards) > 1:
+        raise RunError(
+            "rewards of samples alone, where each sample is credited with all orders of its steps",
+            where="OrbitGRPOConfig, orbit_all_orders",
+            found=f"{counted(len(rewards) - 1, 'further reward')} in reward_funcs",
+            expected="the environment's own reward alone",
+            remedy="let the environment's solved() decide, or set orbit_all_orders=False",
+        )
+
+
 def require_supported(
     args: Any, datasets: Mapping[str, Any], kwargs: Mapping[str, Any], *, online: bool = False
 ) -> None:
@@ -227,6 +272,14 @@ def require_supported(
                 found=name,
                 remedy=f"leave {name} out",
             )
+    if args.orbit_all_orders and not online:
+        raise RunError(
+            "nothing that judges other orders of a sample's steps",
+            where="OrbitGRPOConfig",
+            found="orbit_all_orders=True without an environment",
+            expected="the argument environment of OrbitGRPOTrainer",
+            remedy="give the environment, or set orbit_all_orders=False",
+        )
     require_datasets(args, datasets, online=online)
 
 

@@ -21,6 +21,9 @@ from vcrt_train.integrations.orbit_credit import (
     TokenIds,
     credited_log_probs,
     differing_tokens,
+    expected_losses,
+    expected_rewards,
+    expected_weights,
     padded_tokens,
     tabulate,
 )
@@ -29,6 +32,7 @@ from vcrt_train.integrations.trl.candidate_scoring import (
     batch_of,
     leave_one_out,
     listed_candidates,
+    log_masses_of,
     needed_candidates,
     require_tokens,
     samples_of,
@@ -49,6 +53,7 @@ from vcrt_train.integrations.trl.orbit_grpo_config import (
     OrbitGRPOConfig,
     named_datasets,
     require_datasets,
+    require_own_reward,
     require_supported,
     require_weights,
 )
@@ -108,6 +113,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 given = reward_processing_classes if several else [reward_processing_classes]
                 reward_processing_classes = [None, *given]
             require_weights(args, reward_funcs)
+            require_own_reward(args, reward_funcs)
         # TRL does the same for a processor; reentrant checkpointing fails with it.
         reentrant = (args.gradient_checkpointing_kwargs or {}).get("use_reentrant")
         if args.ddp_find_unused_parameters is None and not reentrant:
@@ -219,7 +225,9 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self._leaves_old_out = steps % (every * self.num_iterations) != 0 and not self.use_vllm
         if self._online is not None:
             # The environment works while other policies score the samples.
-            self._online.begin(generated[1], self._tokenizer, self.eos_token_ids)
+            self._online.begin(
+                generated[1], self._tokenizer, self.eos_token_ids, update=self.state.global_step
+            )
         return generated
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -239,7 +247,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             )
         first = self.accelerator.process_index * len(inputs)
         own = slice(first, first + len(inputs))
-        if self._leaves_one_out:
+        if self._leaves_one_out and not self.args.orbit_all_orders:
             group = self.num_generations if self.model.training else self.num_generations_eval
             factors = leave_one_out(self._rewards, group)
             output["advantages"] = output["advantages"] * factors[own]
@@ -263,15 +271,58 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             )
             succeeded = torch.tensor(self._online.succeeded, device=self._rewards.device)
             self._log_online(self._online)
+        device = output["completion_ids"].device
         members = torch.tensor(
-            [c.member(sample) for c, sample in zip(candidates, samples, strict=True)],
-            device=output["completion_ids"].device,
+            [c.member(sample) for c, sample in zip(candidates, samples, strict=True)], device=device
         )
         output["orbit_missed"] = (succeeded & (members < 0)).float()
-        credited = succeeded & self.args.orbit_credit
-        output["orbit_members"] = members.masked_fill(~credited, -1)
+        is_credited = succeeded & (members >= 0) & self.args.orbit_credit
+        if self.args.orbit_all_orders:
+            is_credited = torch.tensor([bool(c.completions) for c in candidates], device=device)
+            members = torch.full_like(members, -1)
+        output["orbit_credited"] = is_credited
+        output["orbit_members"] = members.masked_fill(~is_credited, -1)
         output["orbit_candidates"] = candidates
+        if self.args.orbit_all_orders:
+            self._expect(output, own)
         return output
+
+    def _expect(self, output: dict[str, Any], own: slice) -> None:
+        """Give each sample the advantages of all orders of its steps; samples that stand for themselves have theirs."""
+        is_training, size = self.model.training, len(output["orbit_candidates"])
+        args = self.args
+        step = args.per_device_train_batch_size if is_training else args.per_device_eval_batch_size
+        masses = []
+        with (
+            torch.no_grad(),
+            disable_gradient_checkpointing(self.model, args.gradient_checkpointing_kwargs),
+        ):
+            for begin in range(0, size, step):
+                part = {
+                    name: output[name][begin : begin + step]
+                    for name in (
+                        *("prompt_ids", "prompt_mask", "completion_ids", "completion_mask"),
+                        *("orbit_members", "orbit_candidates"),
+                    )
+                }
+                masses.append(self._score(self.model, part).log_masses)
+        is_credited = output["orbit_credited"]
+        chances, worth = expected_rewards(torch.cat(masses)), float(self.reward_weights[0])
+        expected = torch.where(is_credited, worth * chances, self._rewards[own])
+        every = self.accelerator.gather(expected)
+        group = self.num_generations if is_training else self.num_generations_eval
+        others = every.view(-1, group).sum(1).repeat_interleave(group) - every
+        others = others / max(group - 1, 1)
+        alone = self._rewards - others
+        output["advantages"] = alone[own].masked_fill(is_credited, 0.0)
+        output["orbit_weights"] = expected_weights(chances, others[own], worth).masked_fill(
+            ~is_credited[:, None], 0.0
+        )
+        # The table of completions shows what each sample would have had by itself.
+        logged = self._logs["advantages"]
+        for place in range(1, min(len(alone), len(logged)) + 1):
+            logged[-place] = alone[-place].item()
+        self._own_metrics["orbit/expected_reward"].append(every.mean().item())
 
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
         """Return TRL's batch, with old scores from passes like those of the loss: a ratio is 1 before the first step.
@@ -297,6 +348,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         ):
             scored = self._score(self.model, inputs)
         inputs["orbit_old_surplus"] = scored.surplus
+        inputs["orbit_old_masses"] = scored.log_masses
         if scored.samples is not None:
             found = [scores.log_probs for scores in scored.samples]
             inputs["old_per_token_logps"] = padded_tokens(found, inputs["completion_ids"].shape[1])
@@ -332,6 +384,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             scores=scores,
             prompts=place,
             surplus=nothing if scores is None else scores.surplus(place, members),
+            log_masses=log_masses_of(scores, place),
             samples=samples,
             tokens=tokens / len(members),
             unused=unused,
@@ -383,6 +436,8 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         finally:
             self._credit = None
         terms = {"margin": (self.args.orbit_alpha, scored.margin_loss(self.args.orbit_margin))}
+        if "orbit_weights" in inputs:
+            terms["orders"] = (1.0, self._loss_of_orders(scored, inputs))
         if self.args.orbit_augmentation:
             terms["augmentation"] = (self.args.orbit_augmentation, scored.augmentation_loss())
         # Means over samples: every prompt of a generation batch has the same number, for any split into steps.
@@ -395,6 +450,16 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         further = torch.stack([weight * value for weight, value in terms.values()]).sum()
         total: Tensor = loss + (further + scored.unused) / accumulation
         return total
+
+    def _loss_of_orders(self, scored: Scored, inputs: Mapping[str, Any]) -> Tensor:
+        masses = scored.log_masses
+        return expected_losses(
+            masses,
+            inputs.get("orbit_old_masses", masses.detach()),
+            inputs["orbit_weights"],
+            low=self.epsilon_low,
+            high=self.epsilon_high,
+        ).mean()
 
     def _credited(self, log_probs: Tensor, surplus: Tensor, inputs: Mapping[str, Any]) -> Tensor:
         mask: Tensor = inputs["completion_mask"]
@@ -450,7 +515,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _log_orbits(self, inputs: Mapping[str, Any], values: Mapping[str, Tensor]) -> None:
         shares = {
-            "credited": (inputs["orbit_members"] >= 0).float().mean(),
+            "credited": inputs["orbit_credited"].float().mean(),
             "missed": inputs["orbit_missed"].mean(),
         }
         for name, value in {**shares, **values}.items():
