@@ -28,7 +28,7 @@ import json
 import multiprocessing
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
@@ -38,6 +38,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from ending import Rule
 from peft import set_peft_model_state_dict
 from safetensors.torch import load_file
 from sampling import Sampler
@@ -110,20 +111,6 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 #: Tasks answered at a time, and those whose orders are scored at a time.
 ANSWERED, SCORED = (120, 6) if DEVICE.type == "cuda" else (30, 1)
 RANK, SCALE = 32, 2.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rule:
-    """When a run ends: after the first of its updates, from ``least`` on, by which the last ones solve a ``share``."""
-
-    least: int = 40
-    last: int = 10
-    share: float = 0.75
-
-    def ends(self, solved: Sequence[float]) -> bool:
-        """Whether updates whose samples solved these shares of their tasks are enough."""
-        recent = solved[-self.last :]
-        return len(solved) >= self.least and sum(recent) >= self.share * len(recent)
 
 
 class Ending(TrainerCallback):

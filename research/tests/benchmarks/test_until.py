@@ -8,12 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("trl", reason="TRL is not installed: make test-integrations")
-
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "written"))
 
 import until
-from experiment import Rule
+from ending import Rule
 
 
 def made(method, seed, shares):
