@@ -72,7 +72,9 @@ def test_two_processes_are_as_one(tmp_path, alpha, orbits, window):
     assert moved > 1e-2
     # Logs are in float32. Rows differ by rounding, too, of which four steps with a margin make 1e-5.
     tolerance = 2e-6 if window is None else 2e-5
-    if orbits == "all":  # failures are credited, too, so that steps are larger: gradients of up to 2
+    if (
+        orbits == "all"
+    ):  # failures are credited, too, so that steps are larger: gradients of up to 2
         tolerance *= 2.5
     for name in one:
         assert torch.allclose(one[name], two[name], atol=tolerance, rtol=0), name

@@ -89,6 +89,30 @@ def test_failures_that_were_not_replayed_are_no_class(name, tmp_path):
     assert "without --sampled" in caught.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("needs", "refused", "lacking"),
+    [
+        ([], ("anti_diamond_loss of vcrt", "log_odds_loss of exact-log-odds"), "not be swapped"),
+        ([(0, 1), (1, 2)], ("commutation of vcrt", "commutation of orbit-commutation"), "commutes"),
+    ],
+)
+def test_a_term_of_which_no_record_has_anything_is_named(needs, refused, lacking, tmp_path):
+    """Only where the records that are trained on have none: what is held out does not matter."""
+    both = posets.episode(3, [(0, 1)])
+    one = replace(posets.episode(3, needs), environment="others")
+    factories = {"posets": posets.Posets, "others": posets.Posets}
+    with without_processes():
+        some = given([both, one], preset=PRESETS["any"])
+        frozen = make_dataset(some, tmp_path / "data", jobs=1, factories=factories)
+    names = ("vcrt", "exact-log-odds", "orbit-commutation", "canonical-grpo", "exact-reward")
+    require_names(frozen, names, ("others",))
+    require_names(frozen, ("canonical-grpo", "exact-reward", "orbit-retention"), ("posets",))
+    with pytest.raises(RunError, match="samples do not exist") as caught:
+        require_names(frozen, names, ("posets",))
+    assert caught.value.found.startswith(f"{', '.join(refused)}, and no pair of steps of others")
+    assert caught.value.found.endswith(lacking)
+
+
 def test_unknown_names_and_empty_plans_are_refused(dataset):
     with pytest.raises(UnknownNameError, match="did you mean 'vcrt'"):
         plan_on(dataset, methods=("vcrtt",))

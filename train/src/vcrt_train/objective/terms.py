@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import methodcaller
-from typing import Any
+from typing import Any, Literal
 
 from vcrt_train.config import ObjectiveConfig
 
@@ -28,6 +28,8 @@ class Term:
     cap: float | str | None = None
     #: Further fields of :class:`ObjectiveConfig` that it depends on.
     settings: tuple[str, ...] = ()
+    #: What records must have for it, or it is always 0: steps that commute, or orders that fail.
+    needs: Literal["commutations", "failures"] | None = None
     #: Its title in a report, and one sentence on how to read it.
     title: str
     note: str
@@ -58,6 +60,7 @@ TERMS: dict[str, Term] = {
             name="commutation",
             value=methodcaller("commutation"),
             cap="commutation_cap",
+            needs="commutations",
             title="commutation divergence (nats)",
             note="How much the next choices depend on the order of two steps that commute.",
         ),
@@ -80,6 +83,7 @@ TERMS: dict[str, Term] = {
             value=methodcaller("separation"),
             weight="alpha",
             settings=("margin",),
+            needs="failures",
             title="Anti-diamond loss",
             note="Half the squared shortfall of each prompt's margin; logged for methods that do not train on it as "
             "well.",
@@ -114,6 +118,7 @@ TERMS: dict[str, Term] = {
         Term(
             name="log_odds_loss",
             value=methodcaller("log_odds_loss"),
+            needs="failures",
             title="Log-odds loss (nats)",
             note="Minus the log-odds of the orbit; a prompt that no order fails counts for nothing.",
         ),

@@ -7,6 +7,7 @@ made (:mod:`vcrt_train.protocol.planning`).
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,7 @@ def require_names(dataset: Dataset, methods: tuple[str, ...], held_out: tuple[st
         method(name)
     require_pointers_interface(dataset, methods)
     require_certified_failures(dataset, methods)
+    require_samples_of_terms(dataset, methods, held_out)
     require_once("method", methods)
     require_once("environment", held_out)
     for name in held_out:
@@ -278,6 +280,38 @@ def require_certified_failures(dataset: Dataset, methods: Sequence[str]) -> None
             expected="episodes whose every reachable context was replayed",
             remedy=f"leave out {', '.join(others)}, or certify episodes of fewer steps without --sampled",
         )
+
+
+def require_samples_of_terms(
+    dataset: Dataset, methods: Sequence[str], held_out: Sequence[str]
+) -> None:
+    """Raise :class:`RunError` if no record that a method would train on has what a term of its objective is about."""
+    from vcrt_train.objective.terms import TERMS
+    from vcrt_train.training.methods import method
+
+    for fold in held_out:
+        relations: Counter[str] = Counter()
+        sources = [name for name in dataset.environments if name != fold]
+        for name in sources:
+            for schema in dataset.manifest.counts[name].values():
+                relations.update(schema.relations)
+        commuting = relations.pop("commutes", 0)
+        there = {None: True, "commutations": commuting > 0, "failures": relations.total() > 0}
+        found = [
+            f"{term} of {name}"
+            for name in methods
+            for term in method(name).terms
+            if not there[TERMS[term].needs]
+        ]
+        if sources and found:
+            raise RunError(
+                "a term of the objective whose samples do not exist",
+                where=f"{dataset.path}, {fold} held out",
+                found=f"{', '.join(found)}, and no pair of steps of {', '.join(sources)} "
+                + ("commutes" if commuting == 0 else "that must not be swapped"),
+                expected="records with pairs that commute and pairs that must not be swapped",
+                remedy="leave these methods out, or certify episodes that have both, as the preset `paper` does",
+            )
 
 
 def write_plan(plan: Plan, path: Path) -> None:
