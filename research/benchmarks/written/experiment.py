@@ -378,11 +378,10 @@ def start(fold: str, seed: int, options: argparse.Namespace, size: Size) -> Star
     )
 
 
-def run(
-    fold: str, method: str, seed: int, options: argparse.Namespace, size: Size
-) -> dict[str, Any]:
-    """Train one run and evaluate it: what :func:`scored` says of it, and its log."""
-    begin = start(fold, seed, options, size)
+def trainer_of(
+    begin: Start, fold: str, method: str, seed: int, options: argparse.Namespace, size: Size
+) -> OrbitGRPOTrainer:
+    """The trainer of a run, which goes on from a model that was taught the form."""
     given, tokenizer, sampler = begin.given, begin.tokenizer, begin.sampler
     # Tasks as text: a dataset would give nested ones the keys of each other.
     dataset = Dataset.from_list(
@@ -419,7 +418,7 @@ def run(
         )
         return {"prompt_ids": ids, "completion_ids": written, "logprobs": None}
 
-    trainer = OrbitGRPOTrainer(
+    return OrbitGRPOTrainer(
         begin.model,
         args=settings,
         train_dataset=dataset,
@@ -428,6 +427,15 @@ def run(
         rollout_func=rollouts,
         callbacks=[Ending(size.rule)] if size.rule else [],
     )
+
+
+def run(
+    fold: str, method: str, seed: int, options: argparse.Namespace, size: Size
+) -> dict[str, Any]:
+    """Train one run and evaluate it: what :func:`scored` says of it, and its log."""
+    begin = start(fold, seed, options, size)
+    given, tokenizer, sampler = begin.given, begin.tokenizer, begin.sampler
+    trainer = trainer_of(begin, fold, method, seed, options, size)
     trainer.train()
     trainer.model.save_pretrained(options.build / f"run-{fold}-{method}-{seed}")
     with CompletionJudge(begin.readers) as judge:
