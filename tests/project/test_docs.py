@@ -37,7 +37,12 @@ from vcrt_train.objective.losses import MAX_LOG_RATIO
 from vcrt_train.training.methods import METHODS
 
 TEXTS = {name_of(path): path.read_text(encoding="utf-8") for path in PAGES}
-BESIDE = ("README.md", "CONTRIBUTING.md", "examples/sqlite_changes/README.md")
+BESIDE = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "examples/sqlite_changes/README.md",
+    *(f"research/{name}.md" for name in ("results", "at-length", "estimator", "published-tools")),
+)
 ALL_TEXTS = {
     **TEXTS,
     **{f"../{name}": (ROOT / name).read_text(encoding="utf-8") for name in BESIDE},

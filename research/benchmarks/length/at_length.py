@@ -9,7 +9,7 @@ out is written to ``research/benchmarks/results/at_length.json`` and printed.
 
 Records of four steps are made in the form of the longer ones (directed relations only, pointers drawn from 32), so that
 what differs between training at four and testing at eight is the length alone. The settings of all parts stand in
-``PARTS``; they were fixed before any held-out item was scored. Not covered: how they were found (docs/at-length.md).
+``PARTS``; they were fixed before any held-out item was scored. Not covered: how they were found (research/at-length.md).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ SUITES = {
 TOLD_APART = ("canonical-grpo", "vcrt", "no-orbit", "shuffled-orbit", "no-anti")
 HOW_CHOSEN = (
     "One learning rate for all methods and lengths, chosen on random partial orders that belong to no environment; see "
-    "docs/at-length.md."
+    "research/at-length.md."
 )
 
 

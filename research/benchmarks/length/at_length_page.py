@@ -1,4 +1,4 @@
-"""Fill docs/at-length.md from research/benchmarks/results/at_length.json: tables and findings between markers.
+"""Fill research/at-length.md from research/benchmarks/results/at_length.json: tables and findings between markers.
 
 Prose is by hand.
 
@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[3]
 RESULT = ROOT / "research" / "benchmarks" / "results" / "at_length.json"
 #: Results with the planned comparison, made at other times with other draws.
 OTHERS = "at_length_*.json"
-PAGE = ROOT / "docs" / "at-length.md"
+PAGE = ROOT / "research" / "at-length.md"
 FOLDS = {"clrs": "CLRS", "lean": "Lean", "proofwriter": "ProofWriter"}
 Part = Mapping[str, Any]
 #: The planned comparison's quantities, in percent, by their names in a run's results.
@@ -277,7 +277,7 @@ def filled(page: str, result: Part) -> str:
         start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
         pattern = re.compile(re.escape(start) + ".*?" + re.escape(end), re.DOTALL)
         if not pattern.search(page):
-            raise SystemExit(f"docs/at-length.md has no place {start}")
+            raise SystemExit(f"research/at-length.md has no place {start}")
         text = f"{start}\n\n{made(result)}\n\n{end}"
         page = pattern.sub(lambda _, text=text: text, page)
     return page
@@ -292,7 +292,7 @@ def main() -> None:
     made = filled(page, json.loads(RESULT.read_text(encoding="utf-8")))
     if check and made != page:
         sys.exit(
-            "docs/at-length.md is not what python research/benchmarks/length/at_length_page.py writes"
+            "research/at-length.md is not what python research/benchmarks/length/at_length_page.py writes"
         )
     PAGE.write_text(made, encoding="utf-8")
 

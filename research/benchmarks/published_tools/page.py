@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parents[3] / "docs" / "published-tools.md"
+PAGE = Path(__file__).parents[3] / "research" / "published-tools.md"
 _HINTS = ("readOnlyHint", "idempotentHint")
 _WIDTH = 160
 

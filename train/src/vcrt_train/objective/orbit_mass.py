@@ -9,7 +9,7 @@ After an optimiser step the paths are still those of the behaviour policy. Their
 self-normalised, with :math:`c = K / (K - 1)`. At the behaviour policy all weights are equal and the estimate is the
 plain mean, which is unbiased. Its gradient there is that of :math:`w` plus a score-function term. The exponent
 :math:`c` makes the mean of the *other* paths this term's baseline, so the gradient of :math:`Z^+` is unbiased too. Away
-from the behaviour policy both are biased by O(1/K); ``docs/estimator.md`` measures the bias.
+from the behaviour policy both are biased by O(1/K); ``research/estimator.md`` measures the bias.
 
 Gradients are finite for every set, the empty one included. This module does not draw paths
 (:mod:`vcrt_train.policy.order_sampling`) and does not treat answers that are no orders.
