@@ -6,6 +6,7 @@ sets by theme.
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -264,6 +265,48 @@ def at_length() -> str:
     )
 
 
+def worth() -> str:
+    """How probable certified orders became while policies trained on the harder set, by the method."""
+    seeds = [
+        json.loads(gzip.decompress(path.read_bytes()))
+        for path in sorted((RESULTS / "orders" / "hard").glob("seed-*.json.gz"))
+    ]
+    updates = seeds[0]["config"]["schedule"]["updates"]
+    lines = []
+    for method, name in {
+        "margin-alone": "margin alone",
+        "canonical-grpo": "Canonical-GRPO",
+        "exact-reward": "exact pass rate",
+        "vcrt": "VCRT",
+        "orbit-grpo": "Orbit-GRPO",
+        "exact-log-odds": "exact log-odds",
+    }.items():
+        curves = [
+            curve["orbit_mass"]
+            for seed in seeds
+            for run, curve in seed["curves"].items()
+            if run.split("/")[0] == method
+        ]
+        each = updates / len(curves[0])
+        lines.append(
+            Line(
+                name=name,
+                points=[
+                    (each * (k + 0.5), 100 * mean(some))
+                    for k, some in enumerate(zip(*curves, strict=True))
+                ],
+            )
+        )
+    return plot(
+        "orders",
+        lines,
+        title=f"Orders of source prompts that pass, mean of {len(seeds)} seeds and three folds",
+        across="updates",
+        up="probability (%)",
+        ticks=([updates * k / 4 for k in range(5)], (0, 25, 50, 75, 100)),
+    )
+
+
 #: How certification replays, by its name in the results.
 WAYS = {
     "exhaustive": "every order",
@@ -305,6 +348,8 @@ PICTURES: dict[str, Callable[[], str]] = {
 }
 if (RESULTS / "at_length.json").exists():
     PICTURES["at-length"] = at_length
+if (RESULTS / "orders" / "hard").exists():
+    PICTURES["orders"] = worth
 
 
 if __name__ == "__main__":

@@ -358,6 +358,11 @@ def test_the_headline_stands_once_and_first(contents: ReportContents, html: str)
     analysis = analyse(ceiling)
     text = render_page(analysis, report_tables(analysis), all_figures(analysis))
     assert text.count("All methods are at the ceiling") == 1
+    # Where nothing may be concluded, that is what stands in large letters, and the number is small.
+    assert 'class="value words">No conclusion<' in text
+    assert "all methods are at the ceiling" in text
+    assert 'class="value">' not in text
+    assert "<dd>0.00</dd>" in text
 
 
 def test_pass_rates_and_what_the_methods_are_come_before_anything_that_needs_them(

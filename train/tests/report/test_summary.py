@@ -21,7 +21,7 @@ from vcrt_train.protocol.statistics import Interval
 from vcrt_train.report.analysis import analyse
 from vcrt_train.report.contents import ReportContents
 from vcrt_train.report.estimates import Estimate
-from vcrt_train.report.summary import summary
+from vcrt_train.report.summary import Conclusion, conclusion, summary
 from vcrt_train.report.tables import report_tables
 
 
@@ -32,6 +32,7 @@ def contents() -> ReportContents:
 
 def test_summary_of_a_clear_gain(contents: ReportContents) -> None:
     lines = summary(analyse(contents))
+    assert lines[0].startswith("VCRT passes more items than Canonical-GRPO: the interval")
     assert "over runs and items lies above zero" in sentence(lines, "paired difference")
     assert "is held" in sentence(lines, "guardrail")
     assert "0 of 14,400 replays" in sentence(lines, "replayed again")
@@ -43,6 +44,7 @@ def test_summary_of_a_clear_gain(contents: ReportContents) -> None:
 def test_summary_of_no_difference() -> None:
     flat = {"canonical-grpo": (0.6, 0.6, 0.6), "vcrt": (0.6, 0.6, 0.6)}
     lines = summary(analyse(synthetic_contents(rates=flat)))
+    assert lines[0].startswith("No difference is shown: both intervals include zero")
     assert "both intervals include zero" in sentence(lines, "paired difference")
 
 
@@ -55,6 +57,7 @@ def test_summary_of_a_loss_and_a_broken_guardrail() -> None:
     )
     contents = replace(contents, runs=(*contents.runs[:-1], forgetful))
     lines = summary(analyse(contents))
+    assert lines[0].startswith("VCRT passes fewer items than Canonical-GRPO: ")
     assert "over runs and items lies below zero" in sentence(lines, "paired difference")
     assert "is broken" in sentence(lines, "guardrail")
     retention = next(t for t in report_tables(analyse(contents)) if t.name == "retention")
@@ -77,10 +80,23 @@ def test_summary_when_runs_disagree() -> None:
     assert "not established beyond these runs" in line
 
 
+def test_nothing_is_concluded_from_a_single_run() -> None:
+    """However large the difference and however many the items."""
+    rates = {"canonical-grpo": (0.2, 0.2, 0.2), "vcrt": (0.9, 0.9, 0.9)}
+    contents = synthetic_contents(rates=rates)
+    one = replace(contents, runs=tuple(run for run in contents.runs if run.seed == 0))
+    found = conclusion(analyse(one))
+    assert found == Conclusion(
+        "No conclusion", "one run of each method does not show how runs differ", is_shown=False
+    )
+    assert summary(analyse(one))[0] == f"No conclusion: {found.reason}."
+    assert conclusion(analyse(contents)).is_shown
+
+
 def test_summary_at_the_ceiling() -> None:
     perfect = {"canonical-grpo": (1.0, 1.0, 1.0), "vcrt": (1.0, 1.0, 1.0)}
     lines = summary(analyse(synthetic_contents(rates=perfect)))
-    line = sentence(lines, "ceiling")
+    line = sentence(lines, "All methods are at the ceiling")
     assert line.startswith(
         "All methods are at the ceiling: the 95% interval of each macro includes or exceeds 99.5% "
         "(the lowest is Canonical-GRPO with 100.00% [99.39, 100.00])."
@@ -171,13 +187,15 @@ def test_the_ceiling_is_where_every_macros_interval_reaches(baseline, ours, ceil
 
 def test_single_folds_at_the_ceiling_are_named() -> None:
     lines = summary(analyse(at_rates((1000, 1000, 900), (1000, 999, 950))))
-    line = sentence(lines, "ceiling")
+    line = sentence(lines, "All methods are at the ceiling")
     assert line.startswith("All methods are at the ceiling on Lean and ProofWriter (the 95% interv")
     assert "harder" not in line
 
 
 def test_the_floor_asks_for_something_else_than_a_harder_set() -> None:
-    line = sentence(summary(analyse(at_rates((0, 1, 2), (0, 0, 0)))), "floor")
+    line = sentence(
+        summary(analyse(at_rates((0, 1, 2), (0, 0, 0)))), "All methods are at the floor"
+    )
     assert "reaches down to 0.5% (the highest is Canonical-GRPO with 0.10%" in line
     assert "easier" in line
     assert "harder" not in line

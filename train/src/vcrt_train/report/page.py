@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup
 
@@ -21,7 +22,7 @@ from vcrt_train.report.coverage import coverage_sentences
 from vcrt_train.report.curve_figures import curve_figures, how_to_read, stem, update_figure
 from vcrt_train.report.figures import difference_figure, pass_rate_figure, retention_figure
 from vcrt_train.report.provenance import CLOCKS, data_sentences
-from vcrt_train.report.summary import bound_sentences, summary, verdict, warning_lines
+from vcrt_train.report.summary import bound_sentences, conclusion, summary, warning_lines
 from vcrt_train.report.table import Table, template, to_csv, to_document, to_html, to_latex, to_text
 from vcrt_train.report.tables import report_tables
 from vcrt_train.report.task import explained, task_text
@@ -118,13 +119,16 @@ def _subtitle(contents: ReportContents) -> str:
     return f"{contents.backbone}; {episodes}; {runs}{updates}"
 
 
-def _headline(analysis: Analysis) -> dict[str, str] | None:
-    """Return the texts of the headline: the two pass rates, the difference, its meaning and its intervals."""
+def _headline(analysis: Analysis) -> dict[str, Any] | None:
+    """Return the texts of the headline: the two pass rates, the conclusion, the difference and its intervals."""
     headline = analysis.headline
     if headline is None or headline.macro is None:
         return None
     rates = {r.method: r.macro.value for r in analysis.results if r.macro is not None}
-    conclusion = verdict(headline.macro)
+    found = conclusion(analysis)
+    assert found is not None
+    # A reason why nothing is concluded stands beside the conclusion already.
+    reason = [f"{found.reason[0].upper()}{found.reason[1:]}."] if found.is_shown else []
     named = [name for name in (headline.method, headline.minus) if name in rates]
     return {
         "rates": ", ".join(f"{label(name)} {percent(rates[name]):.2f}%" for name in named),
@@ -133,7 +137,8 @@ def _headline(analysis: Analysis) -> dict[str, str] | None:
         "what": f"points, the macro mean of {counted(len(headline.folds), 'held-out fold')}",
         "items": interval_text(headline.macro.items),
         "both": decisive_text(headline.macro.runs_and_items),
-        "caveat": " ".join(
-            (f"{conclusion[0].upper()}{conclusion[1:]}.", *bound_sentences(analysis))
-        ),
+        "conclusion": found.text,
+        "reason": found.reason,
+        "shown": found.is_shown,
+        "caveat": " ".join([*reason, *bound_sentences(analysis)]),
     }

@@ -8,6 +8,7 @@ intervals, or the number of items, suffice.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from vcrt.printable import counted, listed, printable
@@ -132,6 +133,39 @@ def verdict(estimate: Estimate) -> str:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """What a reader may conclude from the headline difference, and why, or why nothing."""
+
+    text: str
+    reason: str
+    is_shown: bool
+
+
+def conclusion(analysis: Analysis) -> Conclusion | None:
+    """Say what the headline difference shows; None if there is no such difference.
+
+    Nothing is concluded from a single run, or where all methods are at a bound.
+    """
+    headline = analysis.headline
+    if headline is None or headline.macro is None:
+        return None
+    macro = headline.macro
+    macros = [r.macro.runs_and_items for r in analysis.results if r.macro is not None]
+    bound = _common(macros) if len(macros) == len(analysis.results) else None
+    if bound is not None:
+        return Conclusion("No conclusion", f"all methods are at the {bound}", is_shown=False)
+    if not macro.runs_and_items.over_runs and not macro.is_nothing:
+        return Conclusion(
+            "No conclusion", "one run of each method does not show how runs differ", is_shown=False
+        )
+    if not macro.sign:
+        return Conclusion("No difference is shown", verdict(macro), is_shown=False)
+    method, minus = label(headline.method), label(headline.minus)
+    more = "more" if macro.sign > 0 else "fewer"
+    return Conclusion(f"{method} passes {more} items than {minus}", verdict(macro), is_shown=True)
+
+
 def _headline(analysis: Analysis) -> list[str]:
     headline = analysis.headline
     if analysis.method is None:
@@ -143,6 +177,8 @@ def _headline(analysis: Analysis) -> list[str]:
     first, second = rates[headline.method], rates[headline.minus]
     folds = counted(len(analysis.folds), "held-out fold")
     lines = []
+    if (found := conclusion(analysis)) is not None:
+        lines.append(f"{found.text}: {found.reason}.")
     if first is not None and second is not None:
         lines.append(
             f"{method} passes {percent(first.value):.2f}% of held-out items "
