@@ -149,6 +149,29 @@ def _installing(point: EntryPoint) -> str:
     return f"pip install --force-reinstall {next((f'./{folder}' for folder in own), name)}"
 
 
+def installing_extra(extra: str, distribution: str = "vcrt") -> str:
+    """Return the command that installs what an extra needs: these packages alone, as vcrt itself is on no index."""
+    from importlib import metadata
+
+    from packaging.requirements import Requirement
+
+    needed = []
+    try:
+        lines = metadata.requires(distribution) or ()
+    except metadata.PackageNotFoundError:
+        return f"install what the extra {extra!r} of {distribution} names in its pyproject.toml"
+    for line in lines:
+        one = Requirement(line)
+        if (
+            one.marker is not None
+            and "extra" in str(one.marker)
+            and one.marker.evaluate({"extra": extra})
+        ):
+            one.marker = None
+            needed.append(f"'{one}'")
+    return f"pip install {' '.join(needed)}"
+
+
 def distribution_of(point: EntryPoint) -> str:
     """The name of the distribution that registers an entry point."""
     return NAMELESS if point.dist is None else point.dist.name

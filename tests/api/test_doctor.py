@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import builtins
 import json
+import shlex
+import subprocess
+import sys
 from importlib import metadata
 
 import pytest
 import torch
+from packaging.requirements import Requirement
 
 from command_line import refused, run
+from documentation import ROOT
 from vcrt.api import doctor
 from vcrt.environments import registry
 from vcrt.errors import UnavailableError
@@ -53,7 +58,50 @@ def test_a_package_that_is_missing_is_broken(capsys, monkeypatch):
 def test_an_extra_that_is_missing_is_no_error(monkeypatch):
     monkeypatch.setattr(doctor.metadata, "version", without("cryptography"))
     found = {one.subject: one for one in doctor._extras()}["vcrt[sign]"]
-    assert (found.status, found.remedy) == ("absent", "pip install 'vcrt[sign]'")
+    assert (found.status, found.remedy) == ("absent", "pip install 'cryptography>=42'")
+
+
+def test_what_is_installed_is_not_called_absent():
+    """Each package of this repository is here."""
+    found = [one for one in doctor.doctor() if one.found == "not installed"]
+    assert found == []
+
+
+def remedies():
+    """What mends each package that could be missing."""
+    yield from (
+        doctor._argument(r) for d in doctor._distributions() for r in doctor._requirements(d)
+    )
+    for distribution in doctor._distributions():
+        for extra in doctor.metadata.metadata(distribution).get_all("Provides-Extra") or []:
+            command = doctor.plugins.installing_extra(extra, distribution)
+            program, verb, *arguments = shlex.split(command)
+            assert (program, verb, bool(arguments)) == ("pip", "install", True), command
+            yield from arguments
+
+
+def test_no_mend_installs_this_project_from_an_index():
+    for one in {*remedies()}:
+        if one.startswith("."):
+            assert (ROOT / one / "pyproject.toml").exists(), one
+        else:
+            assert not Requirement(one.strip("'")).name.startswith("vcrt"), one
+
+
+@pytest.mark.slow
+def test_each_mend_is_to_be_had():
+    """pip finds a version of each package that a mend names; nothing is installed."""
+    wanted = sorted({one.strip("'") for one in remedies() if not one.startswith(".")})
+    assert len(wanted) > 20
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--quiet"]
+    for one in wanted:
+        done = subprocess.run(
+            [*command, "--disable-pip-version-check", one],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, (one, done.stderr)
 
 
 def test_a_version_out_of_range_is_named(monkeypatch):

@@ -31,7 +31,7 @@ def root_hash(tmp_path_factory):
 @pytest.mark.parametrize("backend", ["ray", "dask"])
 def test_a_local_cluster_of_two_workers_gives_the_same_root_hash(tmp_path, root_hash, backend):
     if find_spec(backend) is None:
-        pytest.skip(f"{backend} is not installed: pip install 'vcrt[{backend}]'")
+        pytest.skip(f"{backend} is not installed")
     # In a process of its own, so that the cluster ends with it.
     script = tmp_path / "certify.py"
     script.write_text(f"import sys\nsys.path[:0] = {sys.path!r}\n{SCRIPT}")

@@ -10,7 +10,7 @@ import vcrt
 from letters import Bag, Letters, Lined
 from vcrt.environments.contract import Accepted, Versions
 from vcrt.environments.written import UnreadableCompletion
-from vcrt.errors import EnvironmentFailure
+from vcrt.errors import EnvironmentFailure, MalformedInputError
 from vcrt.replay.completion_judge import CompletionJudge
 from vcrt.replay.completions import Looks, look_again, look_first
 
@@ -167,6 +167,30 @@ def test_what_is_no_answer_has_no_orders():
 def test_nothing_is_judged_unless_it_is_asked_for():
     found = look("c b a", max_judged=0)
     assert (found.judged, found.unjudged) == ((), None)
+
+
+@pytest.mark.parametrize("number", [-1, 1.5, "3", True, None])
+def test_a_number_of_orders_that_is_none_is_refused(number):
+    with pytest.raises(MalformedInputError, match="a number of orders that is none"):
+        vcrt.certify_completion(Letters, TASK, "a b c", max_judged=number)
+
+
+class Counted(Bag):
+    """One that counts the texts that it judges."""
+
+    judged = 0
+
+    def solved(self, task, state):
+        Counted.judged += 1
+        return super().solved(task, state)
+
+
+def test_orders_of_one_text_are_judged_once():
+    Counted.judged = 0
+    found = look("c c c c", Counted, {"letters": "c"})
+    assert len(found.judged) == 24
+    assert all(solved for _, solved in found.judged)
+    assert Counted.judged == 3  # the text that was written, and its only order twice
 
 
 def test_a_success_is_certified_only_where_that_is_asked_for():

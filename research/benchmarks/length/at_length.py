@@ -9,7 +9,8 @@ out is written to ``research/benchmarks/results/at_length.json`` and printed.
 
 Records of four steps are made in the form of the longer ones (directed relations only, pointers drawn from 32), so that
 what differs between training at four and testing at eight is the length alone. The settings of all parts stand in
-``PARTS``; they were fixed before any held-out item was scored. Not covered: how they were found (research/at-length.md).
+``PARTS``; they were fixed before any held-out item was scored. Not covered: how they were found
+(research/at-length.md).
 """
 
 from __future__ import annotations

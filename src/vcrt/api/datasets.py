@@ -46,7 +46,7 @@ def seal(dataset: Dataset | str | Path, key: str | Path | None = None) -> Signer
     """Sign a dataset's seal with an Ed25519 key, or make the seal of a dataset that has none yet.
 
     To make a key: `openssl genpkey -algorithm ed25519 -out key.pem`; to make its public half, for others:
-    `openssl pkey -in key.pem -pubout -out key.pub`. Signing needs `pip install 'vcrt[sign]'`.
+    `openssl pkey -in key.pem -pubout -out key.pub`. Signing needs the package `cryptography`.
 
     Example: vcrt seal runs/data --key key.pem
 
@@ -58,7 +58,7 @@ def seal(dataset: Dataset | str | Path, key: str | Path | None = None) -> Signer
         The signers of the seal, the new one included.
 
     Raises:
-        UnavailableError: ``vcrt[sign]`` is not installed.
+        UnavailableError: the package cryptography is not installed.
         AlteredError: The dataset is not what its seal says.
     """
     path = place_of(dataset)

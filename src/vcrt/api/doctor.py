@@ -123,13 +123,20 @@ def _required() -> Iterator[Finding]:
         for r in _requirements(distribution)
         if r.marker is None or r.marker.evaluate({"extra": ""})
     ]
-    flaws = {f"{r.name}{r.specifier}": flaw for r in needed if (flaw := _flaw(r)) is not None}
+    flaws = {_argument(r): flaw for r in needed if (flaw := _flaw(r)) is not None}
     yield Finding(
         subject="packages",
         found="; ".join(flaws.values()) or f"all {len({r.name for r in needed})} that are required",
         status="broken" if flaws else "ok",
-        remedy="pip install " + " ".join(f"'{name}'" for name in flaws) if flaws else None,
+        remedy="pip install " + " ".join(flaws) if flaws else None,
     )
+
+
+def _argument(requirement: Requirement) -> str:
+    """Return what pip is to be given: a folder of this repository, since it is on no index, or the requirement."""
+    own = {f"vcrt-{folder.rpartition('/')[2]}": f"./{folder}" for folder in plugins.FOLDERS}
+    found = {"vcrt": ".", **own}.get(requirement.name)
+    return found or f"'{requirement.name}{requirement.specifier}'"
 
 
 def environment_findings(
@@ -201,14 +208,14 @@ def _extra(distribution: str, extra: str) -> Finding:
         subject=f"{distribution}[{extra}]",
         found="; ".join(flaws) or present,
         status="absent" if flaws else "ok",
-        remedy=f"pip install '{distribution}[{extra}]'" if flaws else None,
+        remedy=plugins.installing_extra(extra, distribution) if flaws else None,
     )
 
 
 def _absent_members() -> Iterator[Finding]:
     """Report the packages of this repository that are not installed; nobody needs all of them."""
-    for folder, groups in plugins.FOLDERS.items():
-        if not any(plugins.plugins(group).keys() & {*names} for group, names in groups.items()):
+    for folder in plugins.FOLDERS:
+        if f"vcrt-{folder.rpartition('/')[2]}" not in _distributions():
             yield Finding(
                 subject=folder,
                 found="not installed",

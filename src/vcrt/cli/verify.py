@@ -12,6 +12,7 @@ import vcrt
 from vcrt.cli.options import plain_console, print_document, say
 from vcrt.datasets.examination import CertificateCheck
 from vcrt.errors import VcrtError
+from vcrt.plugins import installing_extra
 from vcrt.printable import counted
 from vcrt.progress import SILENT, Progress
 from vcrt.records.manifest import SEAL, Agreement
@@ -170,7 +171,7 @@ def _signed(signers: Signers) -> str:
     if not signers.keyids:
         return "not signed"
     if not signers.checked:
-        return "signatures not checked: pip install 'vcrt[sign]'"
+        return f"signatures not checked: {installing_extra('sign')}"
     return f"signed by {', '.join(signers.keyids)} (whose key that is, --public-key tells)"
 
 

@@ -24,6 +24,7 @@ from typing import IO, Any
 
 from vcrt.errors import UnavailableError, VcrtError, VerifierFailure
 from vcrt.hashing import Json, json_digest
+from vcrt.plugins import installing_extra
 from vcrt.processes.confinement import Bounds
 from vcrt.processes.programs import confined, start_program
 from vcrt.processes.watching import SERVER_MARK, WORKERS_MARK, end_marked
@@ -37,7 +38,7 @@ _LEAVE_S, _GRACE_S = 5.0, 5.0
 _LAST_WORDS = 2000
 #: Seconds between two looks whether a server listens.
 _LOOK_S = 0.05
-_INSTALL, _IS_ERROR = "pip install 'vcrt[mcp]'", '"isError": true'
+_IS_ERROR = '"isError": true'
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -319,11 +320,14 @@ def require_client() -> str:
         raise UnavailableError(
             "the official client of the Model Context Protocol is not installed",
             expected="the package mcp, 2.x",
-            remedy=_INSTALL,
+            remedy=installing_extra("mcp"),
         ) from error
     if not found.startswith("2."):
         raise UnavailableError(
-            "another version of the package mcp", found=found, expected="2.x", remedy=_INSTALL
+            "another version of the package mcp",
+            found=found,
+            expected="2.x",
+            remedy=installing_extra("mcp"),
         )
     # It logs lines that it cannot read; here those that may be half a message become errors.
     logging.getLogger("mcp").addHandler(logging.NullHandler())

@@ -17,6 +17,7 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from vcrt.errors import UnavailableError, VcrtError, VerifierFailure
+from vcrt.plugins import installing_extra
 from vcrt.printable import counted
 from vcrt.processes import Backend
 from vcrt.processes.watching import TIMEOUT, Doing
@@ -309,5 +310,5 @@ def _imported(module: str, backend: Backend) -> Any:
         raise UnavailableError(
             f"the {backend} backend is not installed",
             found=str(failure),
-            remedy=f"pip install 'vcrt[{backend}]', or use --backend local",
+            remedy=f"{installing_extra(backend)}; or use --backend local",
         ) from failure

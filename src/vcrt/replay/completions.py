@@ -29,6 +29,7 @@ from vcrt.environments.written import (
     failure_of,
     require_written,
 )
+from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, canonical_json
 from vcrt.limits import MAX_EXHAUSTIVE, MAX_OPERATIONS
 from vcrt.orders import Order, all_orders, transitive_reduction
@@ -135,7 +136,7 @@ class Looks:
 
     A success of 2 to ``max_steps`` steps is certified, if ``certified``, with up to ``max_illegal`` illegal orders. Up
     to ``max_judged`` orders of such a completion, success or failure, are judged by themselves; of more, a block whose
-    place follows from the seed ``draw``.
+    place follows from the seed ``draw``. Raises :class:`MalformedInputError` for numbers that are none.
     """
 
     max_steps: int
@@ -143,6 +144,16 @@ class Looks:
     max_illegal: int = 0
     max_judged: int = 0
     draw: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("max_illegal", "max_judged"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 0:
+                raise MalformedInputError(
+                    "a number of orders that is none",
+                    found=f"{name}={value!r}",
+                    expected="an integer of 0 or more",
+                )
 
     def orders(self, number: int) -> tuple[Order, ...]:
         """The orders of so many steps that are judged, the written one first."""
@@ -195,9 +206,7 @@ def look_first(work: Work, looks: Looks) -> FirstLook:
     evidence = None
     if is_certified:
         (evidence,) = evidence_of(environment, [episode], sampled=False, backwards=False)
-    outcomes = tuple(
-        _failure(environment, task, judgement, order) is None for order in looks.orders(number)
-    )
+    outcomes = _outcomes(environment, task, judgement, looks.orders(number))
     versions = environment.versions()
     return FirstLook(replace(judgement, certifying_s=_since(began)), versions, evidence, outcomes)
 
@@ -239,8 +248,8 @@ def _unjudged(
         return "reading"
     if _read_otherwise(environment, task, judgement, episode, orders) is not None:
         return "reading"
-    again = [_failure(environment, task, judgement, order) is None for order in orders[::-1]]
-    is_same = tuple(again[::-1]) == first.outcomes and first.outcomes[0] == judgement.success
+    again = _outcomes(environment, task, judgement, orders[::-1])
+    is_same = again[::-1] == first.outcomes and first.outcomes[0] == judgement.success
     return None if is_same else "nondeterministic"
 
 
@@ -272,6 +281,19 @@ def _certified(
         failing=failing,
         other_solutions=len(illegal) - len(failing),
     )
+
+
+def _outcomes(
+    environment: WrittenSteps, task: Json, judgement: Judgement, orders: Sequence[Order]
+) -> tuple[bool, ...]:
+    """Return whether each order's text solves the task; orders of one text are judged once."""
+    assert judgement.segments is not None
+    texts = [judgement.segments.text(order) for order in orders]
+    solves = {
+        text: _failure(environment, task, judgement, order) is None
+        for text, order in dict(zip(texts, orders, strict=True)).items()
+    }
+    return tuple(solves[text] for text in texts)
 
 
 def _uncertified(judgement: Judgement, kind: str, detail: str) -> Judgement:

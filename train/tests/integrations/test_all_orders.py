@@ -179,6 +179,47 @@ def test_orders_that_are_too_long_to_be_sampled_do_not_count():
     assert found.is_partial
 
 
+def test_orders_in_which_an_end_token_arises_do_not_count():
+    """A tokenizer may merge two letters over the edge of steps into a token that ends a text."""
+    judgement = Judgement(
+        failure=None,
+        num_steps=2,
+        segments=Segments(fixed=("", "", ""), moved=("a", "b")),
+        judged=(((0, 1), True), ((1, 0), False)),
+    )
+    found = judged_orders(
+        (7,),
+        (3, 4, END),
+        judgement,
+        encode=lambda text: [3, 4] if text == "ab" else [9, 5],
+        ends=[END, 9],
+        limits=OrbitLimits(max_length=9),
+        draw=generator(0, "window"),
+    )
+    assert found.candidates.completions == ((3, 4, END),)
+    assert found.is_partial
+
+
+def test_equal_steps_leave_nothing_out():
+    judgement = Judgement(
+        failure=None,
+        num_steps=2,
+        segments=Segments(fixed=("", "\n", ""), moved=("a", "a")),
+        judged=(((0, 1), True), ((1, 0), True)),
+    )
+    found = judged_orders(
+        (7,),
+        (*encode("a\na"), END),
+        judgement,
+        encode=encode,
+        ends=[END],
+        limits=OrbitLimits(max_length=9),
+        draw=generator(0, "window"),
+    )
+    assert len(found.candidates.orbit) == 1
+    assert not found.is_partial
+
+
 @pytest.mark.parametrize(
     ("completion", "reason"),
     [((), "cut_off"), (tokens((0, 1))[:-1], "cut_off"), ((5, END), "tokens")],

@@ -92,8 +92,22 @@ def test_failures_that_were_not_replayed_are_no_class(name, tmp_path):
 @pytest.mark.parametrize(
     ("needs", "refused", "lacking"),
     [
-        ([], ("anti_diamond_loss of vcrt", "log_odds_loss of exact-log-odds"), "not be swapped"),
-        ([(0, 1), (1, 2)], ("commutation of vcrt", "commutation of orbit-commutation"), "commutes"),
+        (
+            [],
+            (
+                *("anti_diamond_loss of vcrt", "log_odds_loss of exact-log-odds"),
+                "contrastive_loss of contrastive",
+            ),
+            "not be swapped",
+        ),
+        (
+            [(0, 1), (1, 2)],
+            (
+                *("commutation of vcrt", "commutation of orbit-commutation"),
+                "uniformity of uniform-orbit",
+            ),
+            "commutes",
+        ),
     ],
 )
 def test_a_term_of_which_no_record_has_anything_is_named(needs, refused, lacking, tmp_path):
@@ -104,7 +118,10 @@ def test_a_term_of_which_no_record_has_anything_is_named(needs, refused, lacking
     with without_processes():
         some = given([both, one], preset=PRESETS["any"])
         frozen = make_dataset(some, tmp_path / "data", jobs=1, factories=factories)
-    names = ("vcrt", "exact-log-odds", "orbit-commutation", "canonical-grpo", "exact-reward")
+    names = (
+        *("vcrt", "exact-log-odds", "orbit-commutation", "contrastive", "uniform-orbit"),
+        *("canonical-grpo", "exact-reward"),
+    )
     require_names(frozen, names, ("others",))
     require_names(frozen, ("canonical-grpo", "exact-reward", "orbit-retention"), ("posets",))
     with pytest.raises(RunError, match="samples do not exist") as caught:

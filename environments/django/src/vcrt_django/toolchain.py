@@ -13,7 +13,7 @@ from vcrt.errors import MalformedInputError, UnavailableError
 
 VARIABLE = "VCRT_DJANGO_DATABASE"
 SUPPORTED = "Django 4.2 to 6"
-REMEDY = "pip install 'vcrt-django'"
+REMEDY = "pip install 'django>=4.2,<7'"
 _OLDEST, _FIRST_UNKNOWN = (4, 2), (7, 0)
 
 

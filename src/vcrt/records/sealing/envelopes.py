@@ -3,7 +3,7 @@
 An envelope has exactly one spelling here; a file with the same content in other bytes is refused. By its specification,
 a DSSE envelope must have a signature; vcrt seals an unsigned dataset by an envelope without one.
 
-Signatures are of Ed25519. They need ``pip install 'vcrt[sign]'``. A key's name in an envelope is ``ed25519:`` and the
+Signatures are of Ed25519. They need the package cryptography. A key's name in an envelope is ``ed25519:`` and the
 public key itself in hexadecimal, so that every signature can be checked, by whoever signed. No file can say whose key
 it is: ``--public-key`` does. Keys are PEM files, as `openssl genpkey -algorithm ed25519` and `openssl pkey -pubout`
 write them.
@@ -26,6 +26,7 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 from vcrt.documents import strict_json
 from vcrt.errors import SignatureError, UnavailableError
 from vcrt.forms import Strict, in_a_line
+from vcrt.plugins import installing_extra
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 _KEYID = re.compile(r"ed25519:([0-9a-f]{64})")
@@ -156,7 +157,7 @@ def _require_cryptography() -> None:
         raise UnavailableError(
             "signatures need the library cryptography",
             found=str(error),
-            remedy="pip install 'vcrt[sign]'",
+            remedy=installing_extra("sign"),
         ) from error
 
 

@@ -41,7 +41,7 @@ except ImportError as error:
     raise UnavailableError(
         "the package datasets is not installed",
         found=str(error),
-        remedy="pip install 'vcrt-train[trl]' or pip install datasets",
+        remedy="pip install datasets",
     ) from error
 
 ENDPOINTS = {"first": hub.Value("int64"), "second": hub.Value("int64"), "kind": hub.Value("string")}

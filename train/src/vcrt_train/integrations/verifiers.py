@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from vcrt.errors import DatasetError, UnavailableError
+from vcrt.plugins import installing_extra
 from vcrt.records.dataset import Dataset, Item, load_items, open_dataset
 from vcrt.records.policy_view import Serialisation
 from vcrt.records.supervision import PosetRecord
@@ -36,7 +37,7 @@ except ImportError as error:
     raise UnavailableError(
         "the package verifiers is not installed",
         found=str(error),
-        remedy="pip install 'vcrt-train[verifiers]'",
+        remedy=installing_extra("verifiers", "vcrt-train"),
     ) from error
 
 #: The name of the taskset; ``verifiers`` looks for it in the top-level package ``vcrt_orders``.

@@ -86,13 +86,18 @@ def written_orbit(
         for some in (orders.legal, wrong)
     )
     # Candidates are sorted, so that completions of one orbit have equal ones.
-    orbit = tuple(sorted(ids for ids in legal if len(ids) <= limits.max_length))
+    sampleable = [ids for ids in legal if _can_be_sampled(ids, ends, limits)]
+    orbit = tuple(sorted(sampleable))
     return WrittenOrbit(
         Candidates(
             prompt=prompt,
             orbit=orbit,
             illegal=tuple(
-                sorted(ids for ids in illegal if len(ids) <= limits.max_length and ids not in legal)
+                sorted(
+                    ids
+                    for ids in illegal
+                    if ids not in legal and _can_be_sampled(ids, ends, limits)
+                )
             ),
         ),
         None,
@@ -136,11 +141,10 @@ def judged_orders(
             for order, solves in orders.items()
             if all(order[place] == place for place in kept)
         }
-    found: dict[TokenIds, bool] = {}
-    for order, solves in orders.items():
-        ids = (*encode(segments.text(order)), completion[-1])
-        if len(ids) <= limits.max_length:
-            found[ids] = solves
+    texts = {
+        (*encode(segments.text(order)), completion[-1]): solves for order, solves in orders.items()
+    }
+    found = {ids: solves for ids, solves in texts.items() if _can_be_sampled(ids, ends, limits)}
     return WrittenOrbit(
         Candidates(
             prompt=prompt,
@@ -148,8 +152,13 @@ def judged_orders(
             illegal=tuple(sorted(ids for ids, solves in found.items() if not solves)),
         ),
         None,
-        is_partial=len(orders) < factorial(len(moved)) or len(found) < len(orders),
+        is_partial=len(orders) < factorial(len(moved)) or len(found) < len(texts),
     )
+
+
+def _can_be_sampled(ids: TokenIds, ends: Collection[int], limits: OrbitLimits) -> bool:
+    """Return whether a completion of these tokens ends where they end, and is not cut off before."""
+    return len(ids) <= limits.max_length and not any(token in ends for token in ids[:-1])
 
 
 def _other_tokens(

@@ -62,7 +62,7 @@ class OnlineOrbits:
         self._judgements: list[Judgement] = []
         #: Sums over the last batch's samples by name; ``samples`` is the number of samples.
         self.counts: dict[str, float] = {}
-        #: The successes so far, and those that their tokenizer writes with other tokens; None after the warning.
+        #: The samples so far that could be credited, and those written with other tokens; None after the warning.
         self._written: tuple[int, int] | None = (0, 0)
 
         def solved(**_: Any) -> list[float]:
@@ -147,19 +147,28 @@ class OnlineOrbits:
             if orbit.missed is not None:
                 reason = f"missed/{orbit.missed}"
                 counts[reason] = counts.get(reason, 0.0) + 1
-        self._warn_of_tokens(sum(self.succeeded), int(counts.get("missed/tokens", 0)))
+        number = len(found) if self._args.orbit_all_orders else sum(self.succeeded)
+        self._warn_of_tokens(number, int(counts.get("missed/tokens", 0)))
         return found
 
-    def _warn_of_tokens(self, succeeded: int, missed: int) -> None:
-        """Warn once if orbits are seldom credited because the tokenizer writes texts with other tokens than sampled."""
+    def _warn_of_tokens(self, number: int, missed: int) -> None:
+        """Warn once if samples are seldom credited because the tokenizer writes their text with other tokens.
+
+        ``number`` counts the samples that could be credited: successes, or all.
+        """
         if self._written is None:
             return
-        succeeded, missed = succeeded + self._written[0], missed + self._written[1]
-        self._written = succeeded, missed
-        if succeeded >= _ENOUGH and 2 * missed > succeeded:
+        number, missed = number + self._written[0], missed + self._written[1]
+        self._written = number, missed
+        if number >= _ENOUGH and 2 * missed > number:
             self._written = None
+            words = (
+                ("completion", "completions")
+                if self._args.orbit_all_orders
+                else ("success", "successes")
+            )
             warnings.warn(
-                f"{missed} of {counted(succeeded, 'success', 'successes')} stand for themselves, as in GRPO "
+                f"{missed} of {counted(number, *words)} stand for themselves, as in GRPO "
                 "(orbit/missed/tokens): the tokenizer makes other tokens of their text than were sampled",
                 stacklevel=2,
             )

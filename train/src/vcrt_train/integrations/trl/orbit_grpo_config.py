@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vcrt.errors import MalformedInputError, RunError, UnavailableError
+from vcrt.plugins import installing_extra
 from vcrt.printable import counted
 
 try:
     from trl import GRPOConfig
 except ImportError as error:
     raise UnavailableError(
-        "TRL is not installed", found=str(error), remedy="pip install 'vcrt-train[trl]'"
+        "TRL is not installed", found=str(error), remedy=installing_extra("trl", "vcrt-train")
     ) from error
 
 #: The dataset's columns beside ``prompt``.
@@ -173,6 +174,11 @@ class OrbitGRPOConfig(GRPOConfig):  # type: ignore[misc]
                         "scale_rewards='leave_one_out'",
                     ),
                     (not self.orbit_credit, "orbit_credit=False", "orbit_credit=True"),
+                    (
+                        self.orbit_augmentation > 0,
+                        f"orbit_augmentation={self.orbit_augmentation}",
+                        "orbit_augmentation=0.0",
+                    ),
                     (self.delta is not None, f"delta={self.delta}", "delta=None"),
                     (bool(self.use_vllm), "use_vllm=True", "use_vllm=False"),
                 )

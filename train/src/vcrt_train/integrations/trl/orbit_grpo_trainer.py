@@ -508,6 +508,10 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             return found
         log_probs, (scored, inputs) = found[0], self._credit
         credited = self._credited(log_probs, scored.surplus, inputs)
+        if "orbit_weights" in inputs and "old_per_token_logps" in inputs:
+            # The loss of orders takes the place of TRL's, whose ratio must not overflow beside an advantage of 0.
+            own = inputs["old_per_token_logps"] + (credited - credited.detach())
+            credited = torch.where(inputs["orbit_credited"][:, None], own, credited)
         if "ref_per_token_logps" in inputs:
             # The KL is on the sampled tokens: the reference gets the same change, so that differences do not change.
             inputs["ref_per_token_logps"] = inputs["ref_per_token_logps"] + (credited - log_probs)
