@@ -1,9 +1,7 @@
-"""The README's Python example runs, so does the environment that it names; its differences are those of the runs."""
+"""The README's example gives what it shows; its results, and those of the pages, are those of the runs."""
 
 from __future__ import annotations
 
-import contextlib
-import io
 import math
 import re
 import statistics
@@ -13,21 +11,59 @@ import sys
 import pytest
 from scipy.special import stdtrit
 
-from documentation import ROOT, blocks
+from documentation import ROOT, all_blocks, blocks
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_python_example_runs():
-    (example,) = blocks(README, "python")
-    assert len(example.splitlines()) <= 12
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(example, "README.md", "exec"), {})
-    lines = printed.getvalue().splitlines()
-    assert len(lines) == 6
-    assert sum("precedes" in line for line in lines) == 1
-    assert sum("commutes" in line for line in lines) == 5
+def test_the_example_of_the_readme_gives_what_it_shows(tmp_path):
+    """Two files, one command, its whole output."""
+    files = {block.file: block.body for block in all_blocks(README) if block.file}
+    assert set(files) == {"shop.py", "calls.jsonl"}
+    for name, body in files.items():
+        (tmp_path / name).write_text(body, encoding="utf-8")
+    assert len(files["shop.py"].strip().splitlines()) <= 20
+    (command, *_) = blocks(README, "bash")
+    (shown,) = blocks(README, "text")
+    done = subprocess.run(
+        [sys.executable, "-m", *command.split()],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip("\n") == shown.strip("\n")
+
+
+ORDERS = (ROOT / "research/benchmarks/results/orders/tables.md").read_text("utf-8")
+
+
+def test_the_results_are_those_of_the_runs():
+    """Rates of the README and of the page, and every planned difference, are as the experiment's tables have them."""
+    page = (ROOT / "docs/results.md").read_text("utf-8")
+    hard = ORDERS.partition("## hard\n")[2].partition("\n## ")[0]
+    planned = re.findall(r"^\| `[\w-]+` - `[\w-]+` \|.*$", hard, re.MULTILINE)
+    assert len(planned) == 17
+    for line in planned:
+        assert line in page
+    table = [
+        [cell.strip(" `") for cell in line.split("|")]
+        for line in re.findall(r"^\| `[\w-]+` \|.*$", hard, re.MULTILINE)
+    ]
+    # A method, rates after 50, 100 and 200 updates, the orbit's probability, pass@1, pass@16 and more.
+    rows = {cells[1]: cells for cells in table if len(cells) == 11}
+    rate = {name: cells[4].split()[0] for name, cells in rows.items()}
+    said = re.findall(r"\| (\d+\.\d)% \|", README)
+    assert said == [
+        rate[name] for name in ("exact-log-odds", "margin-alone", "vcrt", "canonical-grpo")
+    ]
+    first = " ".join(page.split())
+    assert (
+        f"{rate['exact-log-odds']}% and {rate['margin-alone']}% pass; GRPO {rate['canonical-grpo']}%, "
+        f"the full method {rate['vcrt']}%" in first
+    )
+    sixteen = {name: cells[7] for name, cells in rows.items()}
+    assert f"{sixteen['margin-alone']}%, GRPO {sixteen['canonical-grpo']}%" in first
 
 
 def differences_by_run(name, minus):
@@ -50,20 +86,19 @@ def differences_by_run(name, minus):
         ("hard", "No-Orbit"),
     ],
 )
-def test_the_differences_of_the_readme_are_those_of_the_runs(name, minus):
+def test_the_differences_of_the_archive_are_those_of_the_runs(name, minus):
     """A t interval over the macro differences by run, with what the items add."""
     runs, macro, width = differences_by_run(name, minus)
     mean, spread = statistics.fmean(runs), statistics.stdev(runs) / len(runs) ** 0.5
     half = math.hypot(float(stdtrit(len(runs) - 1, 0.975)) * spread, width / 2)
-    text = " ".join(README.split())
-    (found,) = re.findall(rf"{macro}(?: points)? (\[[^]]+\])", text)
-    assert found == f"[{mean - half:+.1f}, {mean + half:+.1f}]"
+    text = " ".join((ROOT / "research/results.md").read_text("utf-8").split())
+    found = re.findall(rf"{re.escape(macro)}(?: points)? (\[[^]]+\])", text)
+    assert f"[{mean - half:+.1f}, {mean + half:+.1f}]" in found
 
 
 @pytest.mark.slow
-def test_the_environment_of_the_readme_runs(tmp_path):
+def test_the_smallest_environment_runs(tmp_path):
     example = ROOT / "examples" / "folders.py"
-    assert "(examples/folders.py)" in README
     done = subprocess.run(
         [sys.executable, str(example)], cwd=tmp_path, capture_output=True, text=True, check=True
     )
