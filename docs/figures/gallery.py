@@ -40,9 +40,9 @@ EPISODES = {
 WIDTH = 118
 INTRODUCTION = """# Gallery
 
-One certified episode of each environment that comes with `vcrt`. A number is a step. A step at the head of an arrow
-must come later than the step at its tail. Steps without a path between them may come in any order. Grey arrow: the
-verifier refuses the reversal. Red arrow: the reversal ends in another state, or changes an output.
+Each picture is a certified episode of an environment that comes with `vcrt`. A number is a step. A step at the head
+of an arrow must come later than the step at its tail. Steps without a path between them may come in any order. At a
+grey arrow, the verifier refuses the reversal. At a red one, the reversal ends in another state, or changes an output.
 
 `vcrt show EPISODE` prints the steps, the relations and all orders of an episode. `vcrt environments` lists all
 schemas. [Your own environment](your-environment.md) takes fifteen minutes.
@@ -101,7 +101,10 @@ def outcome(certified: CertifiedEpisode) -> str:
         told.append(f"{elsewhere} end in another state")
     if same:
         told.append(f"{same} end in the same state with other outputs")
-    return f"{len(legal)} of {len(certified.replays)} orders are legal; {', and '.join(told)}."
+    words = ", and ".join(told)
+    return (
+        f"{len(legal)} of {len(certified.replays)} orders are legal. {words[0].upper()}{words[1:]}."
+    )
 
 
 def section(name: str) -> tuple[str, str]:
@@ -122,7 +125,7 @@ def section(name: str) -> tuple[str, str]:
         f"## {title}",
         f"![Order in {episode}: {waves}.](figures/gallery-{name}.svg)",
         fill(f"`{name}` judges {what}. In `{episode}`, {outcome(certified)}", WIDTH),
-        fill(f"Not covered: {left}", WIDTH),
+        fill(f"It does not cover {left}", WIDTH),
     ]
     return "\n\n".join(words) + "\n", drawn(f"gallery-{name}", found.schedule)
 
