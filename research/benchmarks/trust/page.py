@@ -348,12 +348,11 @@ root hash that you already know, a signature or a replay reveals it. A signature
 stolen, or if you took the public key from the wrong person. [Sign datasets](certify.md#sign-a-dataset), and compare
 the key.
 
-**The origin of an episode.** No digest and no replay tells where an episode comes from. `vcrt verify --certificate`
-says so.
+**The origin of an episode.** No digest and no replay tells where an episode comes from.
 
-**Files beside the dataset.** Nobody signs `agreement.json` (the record of `vcrt verify`) or the ledger of openings.
-Run `vcrt verify` yourself. Rows at the end of a ledger, or the whole ledger, can vanish. A copy of a dataset from
-before an opening does not know of the opening.
+**Files beside the dataset.** Nobody signs `agreement.json`, the record of `vcrt verify`: run that yourself. Nobody
+signs the ledger, which records each opening of held-out episodes. Its last rows, or all of it, can vanish, and an
+older copy of the dataset has an older ledger.
 
 **What a model was trained on.** `vcrt` knows what `vcrt` trained. A model from elsewhere has unknown training, and so
 has an adapter that was merged elsewhere. Provenance that somebody rewrites together with its digest, before the model
@@ -369,8 +368,8 @@ starts it can use files. On macOS, limits and an empty environment are the only 
 **Limits.** `vcrt` does not limit the memory of an environment.
 On a Ray or Dask cluster, a call over its limit ends its worker, and only the cluster's log names the step.
 
-**Untested.** Power cuts, disks that lie about their flushes, and network file systems are untested. The longest run
-of one Lean worker took {soak}; longer runs are an extrapolation. The largest dataset had {episodes} episodes.
+**Untested.** Power cuts, disks that lie about their flushes, and network file systems are untested. One Lean worker
+ran for {soak}; longer runs are an extrapolation. The largest dataset had {episodes} episodes.
 
 **Supply chain.** Most packages are locked by hash, for Linux x86-64 and Python 3.11. `{unhashed}` is pinned by
 version only. A hash says that a file is the locked one, and not that the file is harmless. `make audit` asks PyPI for
