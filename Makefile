@@ -148,7 +148,7 @@ $(PAGES): $(DONE)
 trust: $(DONE)
 	$(BIN)/python research/benchmarks/trust/run.py --short $(if $(PARTS),--parts $(PARTS)) --output build/trust.json
 
-# atheris is for coverage-guided fuzzing alone, and stays out of the environment. It ends by writing docs/trust.md.
+# atheris is for coverage-guided fuzzing alone, and stays out of the environment. It ends by writing docs/trust.md and research/trust.md.
 trust-long: $(DONE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target build/atheris atheris==3.0.0
 	$(BIN)/python research/benchmarks/trust/run.py --long --output research/benchmarks/results/trust.json

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from documentation import SOURCES
 from vcrt import errors
 from vcrt.errors import VcrtError
 
@@ -32,11 +33,23 @@ def named_errors():
 
 
 def test_the_page_lists_every_named_error_with_its_code():
-    rows = dict(re.findall(r"^\| `(\w+)` \| (\d+) \|", PAGE, re.MULTILINE))
+    rows = dict(re.findall(r"^\| .+ \| `(\w+)` (\d+) \| .+ \|$", PAGE, re.MULTILINE))
     assert rows.keys() == named_errors()
     assert {n: str(getattr(errors, n).exit_code) for n in rows} == rows
     codes = set(re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE))
     assert codes == {"0", "1", "130", *rows.values()}
+
+
+def test_the_messages_of_the_page_are_those_of_the_source():
+    cells = re.findall(r"^\| (`.+`) \| `\w+` \d+ \|", PAGE, re.MULTILINE)
+    messages = [message for cell in cells for message in re.findall(r"`([^`]+)`", cell)]
+    assert len(messages) > 20
+    source = "\n".join(
+        path.read_text(encoding="utf-8") for folder in SOURCES for path in folder.rglob("*.py")
+    )
+    for message in messages:
+        for piece in message.split("..."):
+            assert piece.strip() in source, message
 
 
 @pytest.mark.parametrize("name", sorted(named_errors()))

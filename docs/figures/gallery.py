@@ -1,32 +1,30 @@
-"""Write docs/gallery.md: a certified episode of each environment, its picture, what the verifier says of reversals.
+"""Write docs/gallery.md: a certified episode of each environment, its picture, what the verifier says of its orders.
 
     python docs/figures/gallery.py               # every environment that this machine can run; the others stay
     python docs/figures/gallery.py clrs --check  # fail if something else stands there
 
-What a step is and what is not covered are an environment's own docstring; schemas are its own list; episodes are
-replayed now. Speeds are those of ``research/benchmarks/results``.
+What a step is and what is not covered are an environment's own docstring; episodes are replayed now.
 """
 
 from __future__ import annotations
 
 import argparse
 import inspect
-import json
 import re
-import subprocess
-import sys
+from collections import Counter
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
+from textwrap import fill
 
 from draw import HERE, arrow, box, picture, text
 
 import vcrt
 from vcrt.calls.schedules import Schedule
+from vcrt.certificates.episodes import CertifiedEpisode
 from vcrt.environments.contract import Environment
 from vcrt.environments.registry import load_environment
 
-ROOT = HERE.parents[1]
 PAGE = HERE.parent / "gallery.md"
 #: The episode of each environment, and its title.
 EPISODES = {
@@ -38,20 +36,16 @@ EPISODES = {
     "bfcl": ("Tool calls (BFCL)", "bfcl/posts/5"),
     "agentdojo": ("Tool calls (AgentDojo)", "agentdojo/calendar/2"),
 }
-_ORDERS = "median_exhaustive_orders_per_cpu_second"
-_PAPER, _OTHERS, _CALLS = ("clrs", "lean", "proofwriter"), ("rocq", "django"), ("bfcl", "agentdojo")
-#: Where the speed of an environment was measured, the keys to it, and what it counts.
-SPEEDS = {
-    **{name: ("certify.json", (_ORDERS, name), "orders of four steps") for name in _PAPER},
-    **{name: (f"certify_{name}.json", (_ORDERS, name), "orders of four steps") for name in _OTHERS},
-    **{name: ("tool_calls.json", (name, "calls_per_second"), "calls") for name in _CALLS},
-}
+#: Characters of a line of the page.
+WIDTH = 118
 INTRODUCTION = """# Gallery
 
-One certified episode of each environment that comes along: what `vcrt show` prints of it, with the refusals in the
-verifier's own words. Arrows are what replay found: a step at the arrow's end must come later. Steps without a way
-between them may come in any order. Grey: the other way round is refused; red: it ends in another state, or a step gives
-another output. [Yours](your-environment.md) is some twenty lines.
+Each picture is a certified episode of an environment that comes with `vcrt`. A number is a step. A step at the head
+of an arrow must come later than the step at its tail. Steps without a path between them may come in any order. At a
+grey arrow, the verifier refuses the reversal. At a red one, the reversal ends in another state, or changes an output.
+
+`vcrt show EPISODE` prints the steps, the relations and all orders of an episode. `vcrt environments` lists all
+schemas. [Your own environment](your-environment.md) takes fifteen minutes.
 
 """
 
@@ -64,7 +58,7 @@ def docstring_of(environment: Environment) -> tuple[str, str]:
     what, _, rest = words.partition(". ")
     left = re.search(r"Not covered: (.*?)\.(?: |$)", f"{rest} ")
     assert left is not None, f"{module}: no sentence 'Not covered: ...'"
-    return f"{what}.".replace("Judge ", "It judges ", 1), f"{left[1]}."
+    return what.removeprefix("Judge "), f"{left[1]}."
 
 
 def drawn(name: str, schedule: Schedule) -> str:
@@ -86,25 +80,31 @@ def drawn(name: str, schedule: Schedule) -> str:
     return picture(name, max(width, 520), height, parts)
 
 
-def printed(episode: str) -> str:
-    """What ``vcrt show`` prints of an episode."""
-    run = subprocess.run(
-        [sys.executable, "-m", "vcrt", "show", episode, "--brief"],
-        capture_output=True,
-        text=True,
-        check=True,
+def in_code(words: str) -> str:
+    """Words that may have backticks, as code."""
+    return f"`` {words} ``" if "`" in words else f"`{words}`"
+
+
+def outcome(certified: CertifiedEpisode) -> str:
+    """What becomes of all orders of an episode, with the most frequent refusal in the verifier's own words."""
+    legal = [replay for replay in certified.replays if replay.sequence in certified.orbit]
+    refusals = Counter(one.rejection.reason for one in certified.replays if one.rejection)
+    states = {replay.terminal_hash for replay in legal}
+    others = [one.terminal_hash for one in certified.replays if not one.rejection]
+    elsewhere = sum(state not in states for state in others)
+    same = len(others) - elsewhere - len(legal)
+    told = list[str]()
+    if refusals:
+        ((reason, _),) = refusals.most_common(1)
+        told.append(f"the verifier refuses {refusals.total()} ({in_code(reason)})")
+    if elsewhere:
+        told.append(f"{elsewhere} end in another state")
+    if same:
+        told.append(f"{same} end in the same state with other outputs")
+    words = ", and ".join(told)
+    return (
+        f"{len(legal)} of {len(certified.replays)} orders are legal. {words[0].upper()}{words[1:]}."
     )
-    lines = [line.rstrip() for line in run.stdout.rstrip().splitlines()]
-    return "\n".join(line for line in lines if not line.startswith("--full")).rstrip()
-
-
-def speed(name: str) -> str:
-    """What a core does in a second, and where that was measured."""
-    file, keys, unit = SPEEDS[name]
-    value = json.loads((ROOT / "research" / "benchmarks" / "results" / file).read_text())
-    for key in keys:
-        value = value[key]
-    return f"{value:,.0f} {unit} a second and core (`research/benchmarks/results/{file}`)"
 
 
 def section(name: str) -> tuple[str, str]:
@@ -112,20 +112,20 @@ def section(name: str) -> tuple[str, str]:
     title, episode = EPISODES[name]
     environment = load_environment(name)
     what, left = docstring_of(environment)
+    _, schema, seed = episode.split("/")
+    preset = environment.schema(schema).preset
+    certified = vcrt.certify_episode(name, environment.sample(schema, int(seed)), preset=preset)
+    assert isinstance(certified, CertifiedEpisode), certified
     (found,) = vcrt.schedule(episode)
     assert found.schedule is not None, found.problem
-    schemas = ", ".join(f"`{schema.name}`" for schema in environment.schemas)
     waves = " then ".join(
         " and ".join(str(step) for step in sorted(wave)) for wave in found.schedule.waves
     )
     words = [
         f"## {title}",
-        f"Environment `{name}`. {what}",
-        f"Schemas: {schemas}.",
-        f"![The steps of {episode} and what must come before what: {waves}.](figures/gallery-{name}.svg)",
-        f"```text\n{printed(episode)}\n```",
-        f"**Speed:** {speed(name)}.",
-        f"**Not covered:** {left}",
+        f"![Order in {episode}: {waves}.](figures/gallery-{name}.svg)",
+        fill(f"`{name}` judges {what}. In `{episode}`, {outcome(certified)}", WIDTH),
+        fill(f"It does not cover {left}", WIDTH),
     ]
     return "\n\n".join(words) + "\n", drawn(f"gallery-{name}", found.schedule)
 

@@ -13,7 +13,7 @@ READINGS = (
     ("frameworks.md",),
     ("traces.md",),
     ("your-environment.md",),
-    ("start.md", "certify.md", "train.md", "protocol.md", "report.md"),
+    ("start.md", "proofs.md", "certify.md", "train.md", "protocol.md", "report.md"),
 )
 
 

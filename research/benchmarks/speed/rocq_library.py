@@ -5,7 +5,7 @@
 Windows of four consecutive steps in the files of some folders, as `vcrt lift rocq` judges them. Writes
 results/rocq_library.json: by file and line the theorem, its steps, how many of their orders are legal, the relation of
 each pair, and the SHA-256 of the window's certificates, by which the same evidence is known again; and what was
-refused, by cause. Prints the table of docs/certify.md.
+refused, by cause. Prints the table of research/verifiers.md.
 """
 
 from __future__ import annotations

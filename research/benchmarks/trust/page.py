@@ -1,7 +1,9 @@
-"""Write docs/trust.md from research/benchmarks/results/trust.json: each figure is measured, none is typed.
+"""Write docs/trust.md and research/trust.md from research/benchmarks/results/trust.json: each figure is measured.
 
-python research/benchmarks/trust/page.py            # write the page
-python research/benchmarks/trust/page.py --check    # fail if the page is another one
+The former is short and for readers; the latter has every count and every gap.
+
+python research/benchmarks/trust/page.py            # write the pages
+python research/benchmarks/trust/page.py --check    # fail if a page is another one
 """
 
 from __future__ import annotations
@@ -15,22 +17,21 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
 FIGURES = ROOT / "research" / "benchmarks" / "results" / "trust.json"
-PAGE = ROOT / "docs" / "trust.md"
 Part = Mapping[str, Any]
 Row = tuple[str, str]
 
 INTRODUCTION = """\
-# What the evidence withstands
+# Attacks on the evidence, in full
 
-`vcrt` makes certificates and one honest evaluation. This page says what was done to break them, what came of it, and
-what was not tried. `make trust` repeats it in short, in minutes (CI by its parts, or by tests of the same);
-`make trust-long` in full, in hours, and writes this page from
-[`trust.json`](../research/benchmarks/results/trust.json).
+[What the evidence withstands](../docs/trust.md) is the summary of this page. Here are all parts, with their counts
+and with what each does not cover. `make trust` repeats them in short, in minutes (CI by its parts, or by tests of the
+same); `make trust-long` repeats them in full, in hours, and writes both pages from
+[`trust.json`](benchmarks/results/trust.json).
 """
 
 
-def page(figures: Part) -> str:
-    """The whole page."""
+def account(figures: Part) -> str:
+    """The page with every count."""
     parts: Mapping[str, Part] = figures["parts"]
     sections = [_section(*one, parts) for one in SECTIONS]
     measured = "\n".join(
@@ -314,20 +315,171 @@ Not covered:
 ERRORS = """\
 ## Errors
 
-Every named error, its exit code and what to do about it are in [errors.md](errors.md); a test keeps it complete.
+Every named error, its exit code and what to do about it are in [errors.md](../docs/errors.md); a test keeps it
+complete.
 """
 
 
+HEAD = """\
+# What the evidence withstands
+
+A certificate rests on the verifier that it names, and on replay. We attacked the rest. This page says what held, and
+what can still mislead you. `make trust` repeats the attacks in short, in minutes; `make trust-long` repeats them in
+full, in hours, and writes this page. [The full account](../research/trust.md) has every count and every gap.
+
+## What held
+
+| attack | tries | outcome |
+| --- | ---: | --- |
+"""
+GAPS = """\
+
+A test tries to read held-out labels from training code, the ledger, the plan and copies of a dataset. `vcrt` refuses
+each attempt, or the report names it.
+
+## What can still mislead you
+
+**A wrong verifier.** Replay does not find a verifier that errs in the same way when it certifies and when it
+verifies. Only a second opinion finds it. Lean's second check runs the same kernel, so a flaw of the kernel passes
+both.
+
+**A seal without a signature.** Somebody who alters the evidence can make the manifest and an unsigned seal anew. A
+root hash that you already know, a signature or a replay reveals it. A signature does not help if the private key was
+stolen, or if you took the public key from the wrong person. [Sign datasets](certify.md#sign-a-dataset), and compare
+the key.
+
+**The origin of an episode.** No digest and no replay tells where an episode comes from.
+
+**Files beside the dataset.** Nobody signs `agreement.json`, the record of `vcrt verify`: run that yourself. Nobody
+signs the ledger, which records each opening of held-out episodes. Its last rows, or all of it, can vanish, and an
+older copy of the dataset has an older ledger.
+
+**What a model was trained on.** `vcrt` knows what `vcrt` trained. A model from elsewhere has unknown training, and so
+has an adapter that was merged elsewhere. Provenance that somebody rewrites together with its digest, before the model
+is locked, looks genuine. So do a plan, a ledger and checkpoints that somebody makes anew together. `vcrt` does not
+recognise another environment that teaches the same. `vcrt plan --check-search` misses forged trials outside its
+sample.
+
+**Code that runs with your rights.** An environment, a Django project and a Lake project run their own code. `vcrt`
+confines the provers where the system can do it. It does not confine an environment of yours or somebody else's: use a
+container. A Lean of your own (on `PATH` or in `VCRT_LEAN`) gets no second check by the kernel, and a script that
+starts it can use files. On macOS, limits and an empty environment are the only protections.
+
+**Limits.** `vcrt` does not limit the memory of an environment.
+On a Ray or Dask cluster, a call over its limit ends its worker, and only the cluster's log names the step.
+
+**Untested.** Power cuts, disks that lie about their flushes, and network file systems are untested. One Lean worker
+ran for {soak}; longer runs are an extrapolation. The largest dataset had {episodes} episodes.
+
+**Supply chain.** Most packages are locked by hash, for Linux x86-64 and Python 3.11. `{unhashed}` is pinned by
+version only. A hash says that a file is the locked one, and not that the file is harmless. `make audit` asks PyPI for
+known vulnerabilities; it was untested where we measured.
+
+{machine}; vcrt {vcrt}.
+"""
+
+
+def summary(figures: Part) -> str:
+    """The short page: what was attacked with what outcome, and what is left."""
+    parts: Mapping[str, Part] = figures["parts"]
+    rows = "".join(
+        f"| {attack} | {tries:,} | {outcome} |\n" for attack, tries, outcome in _outcomes(parts)
+    )
+    gaps = GAPS.format(
+        soak=f"{parts['soak']['minutes']:.0f} minutes",
+        episodes=f"{max(run['episodes'] for run in parts['load']['scale']['runs']):,}",
+        unhashed="`, `".join(parts["supply_chain"]["locks"]["unhashed"]),
+        machine=figures["machine"],
+        vcrt=figures["vcrt"],
+    )
+    return f"{HEAD}{rows}{gaps}"
+
+
+def _outcomes(parts: Mapping[str, Part]) -> Iterable[tuple[str, int, str]]:
+    """Each attack of the summary, how often it was tried, and what came of it."""
+    sealed, lean, fuzz = parts["sealed"], parts["lean"], parts["fuzz"]
+    crash, canaries, protocol = parts["crash"], parts["canaries"], parts["protocol"]
+    tampered = list(sealed["tamperings"].values())
+    signed, kills = sealed["signatures"], crash["kills_at_random"]
+    named = f"`vcrt verify` detected {sealed['total_detected']:,}, {sealed['total_named']:,} by file or row"
+    yield "flip a byte or bit of any file of a dataset", sealed["total_flips"], named
+    yield (
+        "drop, add, swap, repeat or alter rows, lines or files",
+        sum(one["tried"] for one in tampered),
+        f"detected and named: {sum(one['named'] for one in tampered):,}",
+    )
+    yield (
+        "alter, remove, move or replace a signature",
+        signed["tried"],
+        f"refused: {signed['refused']:,}",
+    )
+    yield (
+        "plant a false certificate that fits all digests",
+        canaries["planted"],
+        f"found by replay: {canaries['found']}",
+    )
+    replaced = [
+        each for one in canaries["environments"] for each in one["replaced_verifiers"].values()
+    ]
+    yield (
+        "replace the verifier",
+        len(replaced),
+        f"found before training: {sum(replaced)}",
+    )
+    yield (
+        f"cheat Lean in {lean['attacks']} ways: `sorry`, axioms, foreign code, memory bombs",
+        lean["tries"],
+        f"accepted: {lean['accepted']}; other verdicts changed: {lean['moved_another_verdict']}",
+    )
+    yield (
+        "feed mutated files to every reader",
+        fuzz["inputs"],
+        f"crashes and unnamed errors: {sum(fuzz['failures'].values())}",
+    )
+    yield (
+        "search for crashing texts, guided by coverage",
+        parts["guided"]["inputs"],
+        f"crashes: {parts['guided']['crashes']}",
+    )
+    yield (
+        "kill a command or fail its system call, then repeat the command",
+        crash["faults"],
+        f"lost or half-written files: {len(crash['defects'])}",
+    )
+    yield (
+        "`kill -9` at random moments, then repeat the command",
+        kills["kills"],
+        f"other results: {len(kills['defects'])}",
+    )
+    plugins = parts["environments"]
+    yield (
+        "run an environment that exits, hangs, forks or answers nonsense",
+        plugins["tries"],
+        f"without one named error in time: {len(plugins['missed'])}",
+    )
+    yield (
+        "hide training on the held-out environment, or edit plans and runs",
+        protocol["attacks"],
+        f"refused: {protocol['refused']}; named in the plan or report: {protocol['said']}; "
+        f"missed: {protocol['missed']}",
+    )
+
+
+#: The pages and what makes them.
+PAGES = {ROOT / "docs" / "trust.md": summary, ROOT / "research" / "trust.md": account}
+
+
 def main() -> None:
-    """Write or check the page."""
+    """Write or check the pages."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
-    text = page(json.loads(FIGURES.read_text(encoding="utf-8")))
-    if not options.check:
-        PAGE.write_text(text, encoding="utf-8")
-    elif PAGE.read_text(encoding="utf-8") != text:
-        sys.exit(f"{PAGE} is not what {FIGURES} says: run this script without --check")
+    figures = json.loads(FIGURES.read_text(encoding="utf-8"))
+    for path, made in PAGES.items():
+        if not options.check:
+            path.write_text(made(figures), encoding="utf-8")
+        elif path.read_text(encoding="utf-8") != made(figures):
+            sys.exit(f"{path} is not what {FIGURES} says: run this script without --check")
 
 
 if __name__ == "__main__":
