@@ -177,11 +177,11 @@ def test_advice_is_what_helps_and_not_the_command_that_was_run(folder):
 @pytest.mark.parametrize("name", ["reset", "canonical", "step", "snapshot", "tools"])
 def test_the_pages_example_calls_no_method_of_the_environment(tmp_path, name):
     """A log may have a tool of any name."""
-    example = blocks(text_of("tool-calls.md"), "python")[0]
+    (example,) = [b for b in blocks(text_of("tools-logs.md"), "python") if "CallEnvironment" in b]
     (tmp_path / "paged.py").write_text(example)
-    shop = named_factory(f"{tmp_path / 'paged.py'}:Shop")()
+    memory = named_factory(f"{tmp_path / 'paged.py'}:Memory")()
     with pytest.raises(InvalidCall, match=f"no tool '{name}'"):
-        shop.call(shop.reset(None), name, {})
+        memory.call(memory.reset(None), name, {})
 
 
 HELD = """
@@ -241,13 +241,15 @@ def test_what_can_be_copied_may_be_ignored():
 @pytest.fixture
 def notes(tmp_path):
     """The page's example of a database in memory."""
-    (example,) = [b for b in blocks(text_of("tool-calls.md"), "python") if "sqlite3" in b]
-    (log,) = [b for b in blocks(text_of("tool-calls.md"), "json") if "raed" in b]
-    (tmp_path / "notes.jsonl").write_text(log)
+    (example,) = [b for b in blocks(text_of("tools-logs.md"), "python") if "import sqlite3" in b]
+    calls = [("write", {"name": name, "text": text}) for name, text in ("ax", "by", "az")]
+    lines = [{"name": name, "arguments": arguments} for name, arguments in calls]
+    lines.append({"name": "raed", "arguments": {"name": "b"}, "output": "Error: unknown tool"})
+    (tmp_path / "notes.jsonl").write_text("\n".join(map(json.dumps, lines)))
 
     def write(text=example):
         (tmp_path / "notes.py").write_text(text)
-        return f"{tmp_path / 'notes.py'}:Notes"
+        return f"{tmp_path / 'notes.py'}:Memory"
 
     return write
 

@@ -1,5 +1,6 @@
-"""The page on frameworks: each of its blocks gives the schedule of its class."""
+"""The page on tools and logs: each of its blocks gives the schedule of the tutorial's class."""
 
+import json
 import re
 from pathlib import Path
 
@@ -7,13 +8,17 @@ import pytest
 
 import vcrt
 
-PAGE = (Path(__file__).parents[2] / "docs" / "frameworks.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "tools-logs.md").read_text(encoding="utf-8")
+TUTORIAL = (DOCS / "tools.md").read_text(encoding="utf-8")
 NEEDS = {
     "pydantic-ai": "pydantic_ai",
     "LangChain and LangGraph": "langgraph",
     "OpenAI Agents": "agents",
-    "FastMCP, and servers of the package mcp": "fastmcp",
+    "FastMCP": "fastmcp",
 }
+#: Two orders of the last rice, one of tea, and one of what there is not.
+CALLS = [("rice", "ann"), ("tea", "bob"), ("rice", "cyd"), ("salt", "ann")]
 
 
 def blocks(language: str, part: str = PAGE) -> list[str]:
@@ -21,25 +26,25 @@ def blocks(language: str, part: str = PAGE) -> list[str]:
 
 
 def scheduled(folder: Path, code: str):
-    (folder / "kitchen.py").write_text(blocks("python")[0])
-    (folder / "calls.jsonl").write_text(blocks("json")[0])
+    (folder / "shop.py").write_text(blocks("python", TUTORIAL)[0])
+    calls = [{"item": item, "customer": customer} for item, customer in CALLS]
+    lines = [json.dumps({"name": "order", "arguments": arguments}) for arguments in calls]
+    (folder / "orders.jsonl").write_text("\n".join(lines))
     (folder / "own_tools.py").write_text(code)
-    (found,) = vcrt.schedule(
-        folder / "calls.jsonl", environment=f"{folder / 'own_tools.py'}:KITCHEN"
-    )
+    (found,) = vcrt.schedule(folder / "orders.jsonl", environment=f"{folder / 'own_tools.py'}:SHOP")
     assert found.problem is None, found.problem
-    return found.schedule.waves, [(e.first, e.second) for e in found.schedule.edges]
+    return found.schedule.waves, [(e.first, e.second, e.kind) for e in found.schedule.edges]
 
 
 def test_each_framework_has_its_block():
-    # And one that takes a server of PostgreSQL: test_postgres.py runs it.
-    assert len(blocks("py")) == len(NEEDS) + 1
+    # And those of a server of PostgreSQL, which test_postgres.py runs, and of ids.
+    assert len(blocks("py")) == len(NEEDS) + 2
 
 
 @pytest.mark.parametrize("heading", NEEDS)
 def test_a_block_gives_the_schedule_of_the_class(heading, tmp_path):
     pytest.importorskip(NEEDS[heading])
     (code,) = blocks("py", PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0])
-    expected = scheduled(tmp_path, blocks("python")[0])
-    assert expected == (((0, 1), (2, 3)), [(0, 2), (1, 3)])
-    assert scheduled(tmp_path, code) == expected
+    waves, edges = scheduled(tmp_path, blocks("python", TUTORIAL)[0])
+    assert waves == ((0, 3), (1, 2))
+    assert scheduled(tmp_path, code) == (waves, edges)

@@ -196,8 +196,8 @@ def test_an_order_of_rows_that_a_query_shows_is_no_schedule(database, tmp_path):
 
 @needs_server
 def test_the_block_of_the_page_runs(database):
-    page = (Path(__file__).parents[2] / "docs" / "frameworks.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"^### A database of PostgreSQL\n+```py\n(.*?)^```", page, re.M | re.S)
+    page = (Path(__file__).parents[2] / "docs" / "tools-logs.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^## PostgreSQL\n+```py\n(.*?)^```", page, re.M | re.S)
     names = {"__name__": "page"}
     exec(code.replace("postgresql://me@localhost/shop", database), names)
     environment = names["SHOP"]()

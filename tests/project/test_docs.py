@@ -43,7 +43,15 @@ BESIDE = (
     "examples/sqlite_changes/README.md",
     *(
         f"research/{name}.md"
-        for name in ("results", "at-length", "estimator", "published-tools", "trust", "verifiers")
+        for name in (
+            "results",
+            "at-length",
+            "estimator",
+            "published-tools",
+            "trust",
+            "verifiers",
+            "tool-calls",
+        )
     ),
 )
 ALL_TEXTS = {

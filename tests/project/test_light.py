@@ -91,7 +91,7 @@ def test_its_doctor_finds_nothing_broken(light):
 @pytest.mark.parametrize(
     ("page", "until"),
     [
-        ("tool-calls.md", "## 8. "),
+        ("tools.md", "## 5. "),
         pytest.param(
             "your-environment.md", "vcrt certify --preset posets6", marks=pytest.mark.nightly
         ),

@@ -9,8 +9,7 @@ from reading import fresh_environment, read
 
 #: Pages that one reader has in one folder, one after the other.
 READINGS = (
-    ("tool-calls.md",),
-    ("frameworks.md",),
+    ("tools.md", "tools-logs.md", "tools-declare.md", "tools-tests.md", "tools-reference.md"),
     ("traces.md",),
     ("your-environment.md",),
     ("start.md", "proofs.md", "certify.md", "train.md", "protocol.md", "report.md"),

@@ -39,6 +39,11 @@ class Block:
         return found and found[1]
 
     @property
+    def fails(self) -> bool:
+        """Whether its last command ends with an error, as the page shows: ``<!-- fails -->`` on the line before."""
+        return self.before == "<!-- fails -->"
+
+    @property
     def file(self) -> str | None:
         """The file that it is to be put into, if the prose ends in its name and a colon; a second time, at its end."""
         found = _FILE.search(self.before)

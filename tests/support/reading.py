@@ -29,6 +29,13 @@ main()
 """
 
 
+_PYTEST = """#!{python}
+import sys
+import pytest
+sys.exit(pytest.main())
+"""
+
+
 def fresh_environment(folder: Path) -> Path:
     """A virtual environment that sees what this one has installed, and into which a reader may install."""
     venv.create(folder, with_pip=False, symlinks=True)
@@ -40,6 +47,7 @@ def fresh_environment(folder: Path) -> Path:
         f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
     )
     _write_script(folder / "bin" / "vcrt", _VCRT.format(python=python))
+    _write_script(folder / "bin" / "pytest", _PYTEST.format(python=python))
     return offline(folder)
 
 
@@ -90,7 +98,7 @@ def script(blocks: list[Block]) -> str:
             fewer = re.sub(
                 r"--updates (\d+)", lambda n: f"--updates {min(int(n[1]), _UPDATES)}", block.body
             )
-            lines.append(fewer)
+            lines.append(f"if ( {fewer} ); then false; fi" if block.fails else fewer)
         elif block.language == "python":
             lines.append(f"python - <<'END OF BLOCK'\n{block.body}END OF BLOCK")
     return "\n".join(lines)

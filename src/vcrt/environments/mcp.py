@@ -143,7 +143,7 @@ class McpEnvironment(CallEnvironment[ServerState]):
     drawn_advice = (
         "the output holds a time or an identifier that the server drew: --ids TOOL=PLACE says where an identifier "
         "stands, in the log's output too; of a time, delete these calls from the log where nothing rests on them; or "
-        "write a class whose `answer`, and `content` if the state holds it too, leave it out (docs/tool-calls.md)"
+        "write a class whose `answer`, and `content` if the state holds it too, leave it out (docs/tools-reference.md)"
     )
     #: Fewer than elsewhere, since each may start a server.
     max_probes = 16
@@ -250,7 +250,7 @@ class McpEnvironment(CallEnvironment[ServerState]):
                     "an MCP server that writes after it has answered",
                     where=f"environment {self.name!r}, tool {name!r}",
                     expected="a call whose changes are all in the state when it is answered",
-                    remedy="a class whose `keep` waits until all is written (docs/tool-calls.md)",
+                    remedy="a class whose `keep` waits until all is written (docs/tools-reference.md)",
                 )
             _SETTLED.add((self.command, name))
         return answer

@@ -25,7 +25,7 @@ _BEGIN = (
 _UNSEEN = (
     "the server's answers depend on something outside of its folder or file: if it keeps it in its memory, or a "
     "database open, --restart, and --shown-by TOOL for a tool without arguments that shows it; what a clock or chance "
-    "decides, as the order of ids that are drawn, takes a class with `answer` (docs/tool-calls.md)"
+    "decides, as the order of ids that are drawn, takes a class with `answer` (docs/tools-reference.md)"
 )
 
 

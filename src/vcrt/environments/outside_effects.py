@@ -44,7 +44,7 @@ _BY_OS = ("system", "exec", "posix_spawn", "spawn", "fork", "forkpty")
 _STARTS = frozenset(["subprocess.Popen", *(f"os.{name}" for name in _BY_OS)])
 _ADVICE = {
     FILES: "give it to `tools_environment` as state=vcrt.sqlite_file(...) or state=vcrt.folder(...), and let the tools "
-    "use the connection or path that they receive, or find it where `opened` put it (docs/frameworks.md)",
+    "use the connection or path that they receive, or find it where `opened` put it (docs/tools-logs.md)",
     PROCESSES: "let the tool work in this process; or take the folder that it changes as state=vcrt.folder(...)",
     NETWORK: "let the state hold what the server keeps, as state=vcrt.postgres(...) does for a database",
 }

@@ -446,7 +446,7 @@ def unseen_by(environment: Environment) -> str | None:
 def _outside(error: MalformedInputError, state: object) -> MalformedInputError:
     """Return the error about an unreadable state; it advises to ignore an attribute only if the state can be copied."""
     remedy = (
-        "override canonical, snapshot and restore, all three, as docs/tool-calls.md does for sqlite3; or keep what no "
+        "override canonical, snapshot and restore, all three, as docs/tools-logs.md does for sqlite3; or keep what no "
         "call needs out of the state"
     )
     with suppress(Exception):

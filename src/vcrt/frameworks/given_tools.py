@@ -35,7 +35,7 @@ class ToolsEnvironment(CallEnvironment[Any]):
     __is_made__: ClassVar[bool]
     keep_advice = (
         "give it to tools_environment as state=..., or, where the tools hold it in a closure, make them of the state: "
-        "tools_of=lambda state: [...]; of a path, let `opened` of vcrt.folder set it (docs/frameworks.md)"
+        "tools_of=lambda state: [...]; of a path, let `opened` of vcrt.folder set it (docs/tools-logs.md)"
     )
 
     def reset(self, initial: Json) -> Any:
