@@ -13,7 +13,8 @@ READINGS = (
     ("frameworks.md",),
     ("traces.md",),
     ("your-environment.md",),
-    ("start.md", "certify.md", "train.md", "protocol.md", "report.md"),
+    ("start.md", "certify.md"),
+    ("training.md", "train.md", "protocol.md", "report.md"),
 )
 
 
