@@ -50,6 +50,7 @@ BESIDE = (
             "published-tools",
             "trust",
             "verifiers",
+            "decisions",
             "tool-calls",
         )
     ),
@@ -334,7 +335,7 @@ def test_the_tables_of_the_protocol_are_complete():
 def test_the_values_that_the_paper_does_not_print_are_the_defaults():
     config = ObjectiveConfig()
     said = rf"clip {config.clip:g}, $\alpha$ {config.alpha:g}, margin {config.margin:g} nats, $\mu$ {config.mu:g}"
-    assert said in TEXTS["decisions.md"]
+    assert said in ALL_TEXTS["../research/decisions.md"]
     caps = (config.commutation_cap, config.retention_cap, config.action_kl_cap)
     said = "Caps are {} (commutation), {} (retention) and {:.2f} (KL)".format(*caps)
     assert said in TEXTS["mathematics.md"]
@@ -347,7 +348,7 @@ def test_where_ratios_are_cut_is_said_where_they_are_defined():
     assert said in ratios.replace("\n", " ")
     exponent = int(math.log10(math.exp(MAX_LOG_RATIO)))
     assert rf"${math.exp(MAX_LOG_RATIO) / 10**exponent:.0f} \cdot 10^{exponent}$" in ratios
-    assert f"cut at a log-ratio of {MAX_LOG_RATIO:g}" in TEXTS["decisions.md"]
+    assert f"cut at a log-ratio of {MAX_LOG_RATIO:g}" in ALL_TEXTS["../research/decisions.md"]
 
 
 def test_how_the_scale_of_adapters_is_read_is_said():
@@ -357,12 +358,12 @@ def test_how_the_scale_of_adapters_is_read_is_said():
             f"scale of {paper.alpha:g}** is read as `lora_alpha`: at rank {paper.rank} "
             f"an adapter's product is multiplied by {paper.alpha:g} / {paper.rank} = {paper.scale:g}"
         )
-        assert said in TEXTS["decisions.md"].replace("\n", " ")
+        assert said in ALL_TEXTS["../research/decisions.md"].replace("\n", " ")
 
 
 def test_where_code_and_paper_differ_is_not_called_silence():
     """That one update makes one dual step is tested in test_training_update; this is what the pages say of it."""
-    silent, _, differ = TEXTS["decisions.md"].partition("## Where we differ")
+    silent, _, differ = ALL_TEXTS["../research/decisions.md"].partition("## Where we differ")
     assert "Duals move once an update" in differ
     assert "one dual step" not in silent
     assert "where the paper has one in each epoch" in TEXTS["mathematics.md"]

@@ -12,7 +12,8 @@ READINGS = (
     ("tools.md", "tools-logs.md", "tools-declare.md", "tools-tests.md", "tools-reference.md"),
     ("traces.md",),
     ("your-environment.md",),
-    ("start.md", "proofs.md", "certify.md", "train.md", "protocol.md", "report.md"),
+    ("start.md", "proofs.md", "certify.md"),
+    ("training.md", "train.md", "protocol.md", "report.md"),
 )
 
 

@@ -19,7 +19,7 @@ ROWS = {
 
 def test_the_table_of_the_page_is_that_of_the_result():
     found = 0
-    for line in text_of("verl.md").splitlines():
+    for line in text_of("../research/estimator.md").splitlines():
         if not re.match(r"\| \de-\d \|", line):
             continue
         found += 1
@@ -35,7 +35,7 @@ def test_the_table_of_the_page_is_that_of_the_result():
 
 
 def test_the_masses_of_the_page_are_those_of_the_result():
-    text = text_of("verl.md")
+    text = text_of("../research/estimator.md")
     keys = [(1e-3, "rows", 0), (1e-3, "rows", 4), (1e-3, "orbits", 4)]
     masses = [f"{ROWS[key]['mean_orbit_mass']:.3f}" for key in keys]
     found = re.search(r"from ([\d.]+) to ([\d.]+), and to ([\d.]+)", text)

@@ -115,8 +115,8 @@ def test_the_snippet_of_the_page_runs(chat_model, tmp_path):
     text = (ROOT / "docs" / "trl.md").read_text(encoding="utf-8")
     name = "Qwen/Qwen3.5-2B"
     (snippet,) = (s for s in re.findall(r"```py\n(.*?)```", text, re.DOTALL) if name in s)
-    # What differs from what a reader runs: a model that is here, three steps, and a toy in the place of Lean.
-    snippet = snippet.replace(name, str(chat_model)).replace('"lean"', '"toy-b"')
+    # What differs from what a reader runs: a model that is here, three steps, and a toy in the place of CLRS.
+    snippet = snippet.replace(name, str(chat_model)).replace('"clrs"', '"toy-b"')
     snippet = snippet.replace(
         "num_iterations=2", "num_iterations=2, max_steps=3, use_cpu=True, bf16=False"
     )

@@ -239,3 +239,13 @@ def test_one_reward_model_stands_behind_the_environment(saved, tmp_path):
     trainer.train()
     (row, *_) = trainer.state.log_history
     assert {"rewards/solved/mean", "rewards/judge/mean"} <= row.keys()
+
+
+def test_a_tracker_has_the_values_of_orbits(saved, tmp_path):
+    accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    options = settings(tmp_path, max_steps=2, report_to="tensorboard")
+    train(OrbitGRPOTrainer, OrbitGRPOConfig(**options), load_model(saved), rows(), certified_reward)
+    (written,) = {found.parent for found in tmp_path.rglob("events.*")}
+    found = accumulators.EventAccumulator(str(written)).Reload()
+    assert {"train/orbit/credited", "train/orbit/mass"} <= set(found.Tags()["scalars"])
+    assert [event.step for event in found.Scalars("train/orbit/mass")] == [1, 2]

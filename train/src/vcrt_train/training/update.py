@@ -161,7 +161,7 @@ def update(
         scores = score_batch(len(items), score, group, part_size=part_size)
         # Freeze the behaviour policy, which is the policy of the first epoch: it is scored once for both. Sample if
         # orders are listed; otherwise the trees hold the samples. Replay each sample by looking its order up among the
-        # certified ones, whose replays are the verdicts (docs/decisions.md).
+        # certified ones, whose replays are the verdicts (research/decisions.md).
         choices, malformed = _choices(leaf.detach() for leaf in scores.leaves)
         batch = freeze(
             trees,
