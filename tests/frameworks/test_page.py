@@ -31,9 +31,7 @@ def scheduled(folder: Path, code: str):
     lines = [json.dumps({"name": "order", "arguments": arguments}) for arguments in calls]
     (folder / "orders.jsonl").write_text("\n".join(lines))
     (folder / "own_tools.py").write_text(code)
-    (found,) = vcrt.schedule(
-        folder / "orders.jsonl", environment=f"{folder / 'own_tools.py'}:SHOP"
-    )
+    (found,) = vcrt.schedule(folder / "orders.jsonl", environment=f"{folder / 'own_tools.py'}:SHOP")
     assert found.problem is None, found.problem
     return found.schedule.waves, [(e.first, e.second, e.kind) for e in found.schedule.edges]
 

@@ -41,7 +41,10 @@ BESIDE = (
     "README.md",
     "CONTRIBUTING.md",
     "examples/sqlite_changes/README.md",
-    *(f"research/{name}.md" for name in ("results", "at-length", "estimator", "published-tools", "tool-calls")),
+    *(
+        f"research/{name}.md"
+        for name in ("results", "at-length", "estimator", "published-tools", "tool-calls")
+    ),
 )
 ALL_TEXTS = {
     **TEXTS,
