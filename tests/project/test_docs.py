@@ -40,6 +40,7 @@ TEXTS = {name_of(path): path.read_text(encoding="utf-8") for path in PAGES}
 BESIDE = (
     "README.md",
     "CONTRIBUTING.md",
+    "ARCHITECTURE.md",
     "examples/sqlite_changes/README.md",
     *(
         f"research/{name}.md"
@@ -105,7 +106,7 @@ def test_files_that_are_named_exist(page):
 
 def test_the_files_of_the_architecture_exist():
     """Those that stand without their folder too."""
-    for row in re.findall(r"^\| .* \|$", TEXTS["architecture.md"], re.MULTILINE):
+    for row in re.findall(r"^\| .* \|$", ALL_TEXTS["../ARCHITECTURE.md"], re.MULTILINE):
         folders = [(ROOT / path).parent for path in re.findall(r"`((?:\w+/)*src/[\w./-]+)`", row)]
         folders += [ROOT / path for path in re.findall(r"`((?:\w+/)*src/[\w./-]+/)`", row)]
         for name in re.findall(r"`(\w+\.py)`", row):
