@@ -52,18 +52,27 @@ def test_the_results_are_those_of_the_runs():
     ]
     # A method, rates after 50, 100 and 200 updates, the orbit's probability, pass@1, pass@16 and more.
     rows = {cells[1]: cells for cells in table if len(cells) == 11}
-    rate = {name: cells[4].split()[0] for name, cells in rows.items()}
-    said = re.findall(r"\| (\d+\.\d)% \|", README)
+    rate = {name: cells[4].replace(" ", "% ", 1) for name, cells in rows.items()}
+    said = re.findall(r"\| (\d+\.\d% \[[\d., ]+\]) \|", README)
     assert said == [
         rate[name] for name in ("exact-log-odds", "margin-alone", "vcrt", "canonical-grpo")
     ]
     first = " ".join(page.split())
     assert (
-        f"{rate['exact-log-odds']}% and {rate['margin-alone']}% pass; GRPO {rate['canonical-grpo']}%, "
-        f"the full method {rate['vcrt']}%" in first
+        f"{rate['exact-log-odds']} and {rate['margin-alone']} of held-out items pass; GRPO "
+        f"{rate['canonical-grpo']}, the full method {rate['vcrt']}" in first
     )
-    sixteen = {name: cells[7] for name, cells in rows.items()}
-    assert f"{sixteen['margin-alone']}%, GRPO {sixteen['canonical-grpo']}%" in first
+    sixteen, even = ({name: cells[k] for name, cells in rows.items()} for k in (7, 8))
+    assert (
+        f"{sixteen['margin-alone']}% of items with the margin alone, {sixteen['shuffled-orbit']}% with "
+        f"`shuffled-orbit`, {sixteen['exact-log-odds']}% with the log-odds and "
+        f"{sixteen['canonical-grpo']}% with GRPO" in first
+    )
+    assert (
+        f"{even['shuffled-orbit']}% with `shuffled-orbit`, {even['uniform-orbit']}% with `uniform-orbit`, "
+        f"{even['margin-alone']}%, {even['exact-log-odds']}% and {even['canonical-grpo']}%."
+        in first
+    )
 
 
 def differences_by_run(name, minus):
