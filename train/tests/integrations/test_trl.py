@@ -372,6 +372,22 @@ def test_orbits_of_several_completions_change_the_gradient(saved, tmp_path):
     assert (ours[0] - theirs[0]).norm() > 1e-2
 
 
+def test_a_reward_of_zero_leaves_the_margin_alone(saved, tmp_path):
+    """As the page on TRL says."""
+    _, logs, gradients = train(
+        OrbitGRPOTrainer,
+        OrbitGRPOConfig(**settings(tmp_path), orbit_alpha=0.5),
+        load_model(saved),
+        rows(),
+        lambda completions, **_: [0.0] * len(completions),
+    )
+    for row, gradient in zip(logs, gradients, strict=True):
+        assert float(row["loss"]) == pytest.approx(0.5 * float(row["orbit/margin_loss"]), abs=1e-6)
+        assert row["orbit/credited"] == 0
+        assert bool(gradient.norm() > 0) is (float(row["loss"]) > 0)
+    assert gradients[0].norm() > 0
+
+
 def test_only_the_adapter_of_a_peft_model_is_trained(saved, tmp_path):
     config = OrbitGRPOConfig(**settings(tmp_path, beta=0.1, gradient_checkpointing=True))
     adapter = LoraConfig(r=4, lora_dropout=0.5, target_modules="all-linear", task_type="CAUSAL_LM")
