@@ -365,8 +365,8 @@ confines the provers where the system can do it. It does not confine an environm
 container. A Lean of your own (on `PATH` or in `VCRT_LEAN`) gets no second check by the kernel, and a script that
 starts it can use files. On macOS, limits and an empty environment are the only protections.
 
-**Limits.** `vcrt` does not limit the memory of an environment.
-On a Ray or Dask cluster, a call over its limit ends its worker, and only the cluster's log names the step.
+**Limits.** `vcrt` does not limit the memory of an environment. On a Ray or Dask cluster, a call over its limit ends
+its worker, and only the cluster's log names the step.
 
 **Untested.** Power cuts, disks that lie about their flushes, and network file systems are untested. One Lean worker
 ran for {soak}; longer runs are an extrapolation. The largest dataset had {episodes} episodes.
@@ -375,7 +375,7 @@ ran for {soak}; longer runs are an extrapolation. The largest dataset had {episo
 version only. A hash says that a file is the locked one, and not that the file is harmless. `make audit` asks PyPI for
 known vulnerabilities; it was untested where we measured.
 
-{machine}; vcrt {vcrt}.
+We measured vcrt {vcrt} on {machine}.
 """
 
 
