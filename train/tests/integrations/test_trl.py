@@ -522,6 +522,8 @@ def test_tools_and_plain_configurations_are_refused(saved, tmp_path):
     config = OrbitGRPOConfig(**settings(tmp_path))
     with pytest.raises(RunError, match="leave tools out"):
         train(OrbitGRPOTrainer, config, load_model(saved), rows(), tools=[len])
+    with pytest.raises(RunError, match="leave environment_factory out"):
+        train(OrbitGRPOTrainer, config, load_model(saved), rows(), environment_factory=object)
 
 
 def test_evaluation_gives_the_papers_loss_and_orbits(saved, tmp_path):

@@ -197,6 +197,23 @@ def test_ways_of_sampling_may_ask_for_scores_and_leave_the_model_in_training(sav
     assert all(row["eval_reward"] == 0.5 for row in evaluations)
 
 
+def test_samples_with_tokens_that_the_model_did_not_write_are_refused(saved, tmp_path):
+    def mixed(prompts, trainer):
+        made = written(prompts, trainer)
+        return {**made, "env_mask": [[1, 0, 1] for _ in made["completion_ids"]]}
+
+    config = OrbitGRPOConfig(**settings(tmp_path, max_steps=1))
+    with pytest.raises(RunError, match="did not write"):
+        train(
+            OrbitGRPOTrainer,
+            config,
+            load_model(saved),
+            rows(),
+            certified_reward,
+            rollout_func=mixed,
+        )
+
+
 def test_a_reference_of_another_build_than_the_policy_is_scored(saved, tmp_path):
     """The policy sees few tokens back and is scored in rows; its reference, from the folder, by trees."""
     model = Qwen3ForCausalLM.from_pretrained(
