@@ -4,6 +4,7 @@ The site asks for nothing from a network: no web fonts, no scripts from elsewher
 """
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -67,14 +68,25 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 napoleon_google_docstring = napoleon_numpy_docstring = False
 
 
+#: A link of a page to a page of the repository that is none of the documentation.
+_OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./([\w./-]+\.md)(?:#[\w-]+)?\)")
+
+
+def _named(app, docname, source):
+    """Name a page that the site does not have; a code host shows the link."""
+    if "/" not in docname:
+        source[0] = _OUTSIDE.sub(r"\1 (`\2`)", source[0])
+
+
 def _sections(app, what, name, obj, options, lines):
     if what in ("class", "exception", "function", "method"):
         lines[:] = GoogleDocstring(lines, app.config, app, what, name, obj, options).lines()
 
 
 def setup(app):
-    """Read the sections of docstrings."""
+    """Read the sections of docstrings, and links that lead out of the pages."""
     app.connect("autodoc-process-docstring", _sections)
+    app.connect("source-read", _named)
 
 
 autodoc_default_options = {"members": True, "show-inheritance": True}
