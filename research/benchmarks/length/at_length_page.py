@@ -256,7 +256,7 @@ def figure(result: Part) -> str:
     """The picture, which is drawn from the same result."""
     return (
         "![Held-out pass rate against the steps of the test items, for VCRT and Canonical-GRPO trained on the tests' "
-        "own length and trained on four steps, and for the backbone before training.](figures/at-length.svg)"
+        "own length and trained on four steps, and for the backbone before training.](../docs/figures/at-length.svg)"
     )
 
 
