@@ -316,7 +316,7 @@ def test_workers_are_small_interpreters_with_a_thread_each_unless_the_environmen
 
 def test_a_backend_that_is_not_installed_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UnavailableError, match="pip install 'joblib>=1.4' 'ray>=2.40'"):
+    with pytest.raises(UnavailableError, match=r"pip install 'joblib>=1\.4' 'ray>=2\.40'"):
         list(in_fresh_processes(negated, [1], jobs=1, backend="ray", error=VerifierFailure))
 
 
