@@ -15,7 +15,7 @@ from vcrt_train.integrations.orbit_credit import (
     expected_weights,
     tabulate,
 )
-from vcrt_train.integrations.written_orbits import OrbitLimits, judged_orders
+from vcrt_train.integrations.written_orbits import OrbitLimits, written_orbit
 from vcrt_train.randomness import generator
 
 #: Six texts in three sets of steps: both kinds, failures alone, a text alone.
@@ -105,25 +105,38 @@ def solves(order):
     return order.index(0) < order.index(1)
 
 
+def orbit_of(
+    completion, judged, *, moved, between="", encode=encode, ends=(END,), draw=0, **limits
+):
+    """What is scored of a completion whose orders were judged."""
+    judgement = Judgement(
+        failure=None if judged[0][1] else "too early",
+        num_steps=len(moved),
+        segments=Segments(fixed=("", *[between] * (len(moved) - 1), ""), moved=moved),
+        judged=judged,
+    )
+    return written_orbit(
+        (7,),
+        completion,
+        judgement,
+        encode=encode,
+        ends=ends,
+        limits=OrbitLimits(**{"max_length": 99} | limits),
+        draw=generator(draw, "window"),
+        all_orders=True,
+    )
+
+
 def candidates_of(written, *, draw=0, most=24, number=4, **limits):
     orders = block_of_orders(number, most=most, draw=generator(draw, "block"))
     turned = [tuple(written[step] for step in order) for order in orders]
-    judgement = Judgement(
-        failure=None if solves(written) else "too early",
-        num_steps=number,
-        segments=Segments(
-            fixed=("", *["\n"] * (number - 1), ""), moved=tuple(STEPS[step] for step in written)
-        ),
-        judged=tuple(zip(orders, map(solves, turned), strict=True)),
-    )
-    return judged_orders(
-        (7,),
+    return orbit_of(
         tokens(written),
-        judgement,
-        encode=encode,
-        ends=[END],
-        limits=OrbitLimits(**{"max_length": 99} | limits),
-        draw=generator(draw, "window"),
+        tuple(zip(orders, map(solves, turned), strict=True)),
+        moved=tuple(STEPS[step] for step in written),
+        between="\n",
+        draw=draw,
+        **limits,
     )
 
 
@@ -158,22 +171,17 @@ def test_the_tokens_that_are_scored_have_a_limit():
     assert sizes[-1] == 1
 
 
+ONE_SOLVES = (((0, 1), True), ((1, 0), False))
+
+
 def test_orders_that_are_too_long_to_be_sampled_do_not_count():
     """A tokenizer may need more tokens for one order than for another."""
-    judgement = Judgement(
-        failure=None,
-        num_steps=2,
-        segments=Segments(fixed=("", "", ""), moved=("a", "b")),
-        judged=(((0, 1), True), ((1, 0), False)),
-    )
-    found = judged_orders(
-        (7,),
+    found = orbit_of(
         (ord("x"), END),
-        judgement,
+        ONE_SOLVES,
+        moved=("a", "b"),
         encode=lambda text: [ord("x")] if text == "ab" else [ord("y")] * 9,
-        ends=[END],
-        limits=OrbitLimits(max_length=5),
-        draw=generator(0, "window"),
+        max_length=5,
     )
     assert found.candidates == Candidates(prompt=(7,), orbit=((ord("x"), END),))
     assert found.is_partial
@@ -181,41 +189,20 @@ def test_orders_that_are_too_long_to_be_sampled_do_not_count():
 
 def test_orders_in_which_an_end_token_arises_do_not_count():
     """A tokenizer may merge two letters over the edge of steps into a token that ends a text."""
-    judgement = Judgement(
-        failure=None,
-        num_steps=2,
-        segments=Segments(fixed=("", "", ""), moved=("a", "b")),
-        judged=(((0, 1), True), ((1, 0), False)),
-    )
-    found = judged_orders(
-        (7,),
+    found = orbit_of(
         (3, 4, END),
-        judgement,
+        ONE_SOLVES,
+        moved=("a", "b"),
         encode=lambda text: [3, 4] if text == "ab" else [9, 5],
-        ends=[END, 9],
-        limits=OrbitLimits(max_length=9),
-        draw=generator(0, "window"),
+        ends=(END, 9),
     )
     assert found.candidates.completions == ((3, 4, END),)
     assert found.is_partial
 
 
 def test_equal_steps_leave_nothing_out():
-    judgement = Judgement(
-        failure=None,
-        num_steps=2,
-        segments=Segments(fixed=("", "\n", ""), moved=("a", "a")),
-        judged=(((0, 1), True), ((1, 0), True)),
-    )
-    found = judged_orders(
-        (7,),
-        (*encode("a\na"), END),
-        judgement,
-        encode=encode,
-        ends=[END],
-        limits=OrbitLimits(max_length=9),
-        draw=generator(0, "window"),
-    )
+    both = (((0, 1), True), ((1, 0), True))
+    found = orbit_of((*encode("a\na"), END), both, moved=("a", "a"), between="\n")
     assert len(found.candidates.orbit) == 1
     assert not found.is_partial
 
@@ -225,19 +212,6 @@ def test_equal_steps_leave_nothing_out():
     [((), "cut_off"), (tokens((0, 1))[:-1], "cut_off"), ((5, END), "tokens")],
 )
 def test_a_text_of_unknown_tokens_stands_for_itself(completion, reason):
-    judgement = Judgement(
-        failure="too early",
-        num_steps=2,
-        segments=Segments(fixed=("", "\n", ""), moved=STEPS[:2]),
-        judged=(((0, 1), False), ((1, 0), True)),
-    )
-    found = judged_orders(
-        (7,),
-        completion,
-        judgement,
-        encode=encode,
-        ends=[END],
-        limits=OrbitLimits(max_length=99),
-        draw=generator(0, "window"),
-    )
+    judged = (((0, 1), False), ((1, 0), True))
+    found = orbit_of(completion, judged, moved=STEPS[:2], between="\n")
     assert (found.missed, found.candidates.completions) == (reason, ())

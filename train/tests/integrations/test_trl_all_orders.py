@@ -37,6 +37,12 @@ def asked(tmp_path, **changes):
     return options(tmp_path, **{"scale_rewards": "leave_one_out"} | changes)
 
 
+def on_samples(saved, config, rollouts, *, kind=OrbitGRPOTrainer, environment=Letters):
+    """Train on given samples of tasks of three letters."""
+    model = load_model(saved)
+    return train(kind, config, model, tasks(), None, environment=environment, rollout_func=rollouts)
+
+
 def written(prompts, trainer):
     """Of each four: a success, two failures of the same steps, and an answer of other steps."""
     known, texts = tokenizer(), ["a b c", "b a c", "c b a", "c c c"]
@@ -176,15 +182,7 @@ def trained(saved, tmp_path, **changes):
         **asked(tmp_path, temperature=2.0, **{"max_steps": 6, "orbit_alpha": 0.0} | changes),
         orbit_all_orders=True,
     )
-    return train(
-        Tagged,
-        config,
-        load_model(saved),
-        tasks(),
-        None,
-        environment=Letters,
-        rollout_func=mixed,
-    )
+    return on_samples(saved, config, mixed, kind=Tagged)
 
 
 @pytest.mark.parametrize("window", [None, 4], ids=["trees", "rows"])
@@ -295,15 +293,7 @@ def test_failures_teach_which_order_would_have_been_right(saved, tmp_path):
             orbit_alpha=0.0,
             orbit_all_orders=every,
         )
-        _, logs, gradients = train(
-            OrbitGRPOTrainer,
-            config,
-            load_model(saved),
-            tasks(),
-            None,
-            environment=Letters,
-            rollout_func=failing,
-        )
+        _, logs, gradients = on_samples(saved, config, failing)
         found[every] = logs[0], float(gradients[0].norm())
     assert found[False][0]["reward"] == found[True][0]["reward"] == 0
     assert found[False][1] == 0
@@ -324,15 +314,7 @@ def test_steps_of_a_generation_add_up_to_one_step(saved, tmp_path):
             gradient_accumulation_steps=accumulation,
         )
         config = OrbitGRPOConfig(**changes, orbit_all_orders=True)
-        _, logs, found = train(
-            OrbitGRPOTrainer,
-            config,
-            load_model(saved),
-            tasks(),
-            None,
-            environment=Letters,
-            rollout_func=written,
-        )
+        _, logs, found = on_samples(saved, config, written)
         assert logs[0]["orbit/credited"] == 1
         gradients.append(found[0])
     assert (gradients[0] - gradients[1]).norm() <= 1e-5 * gradients[0].norm()
@@ -343,39 +325,10 @@ def test_where_each_order_stands_alone_it_is_the_leave_one_out_of_samples(saved,
     gradients = []
     for changes in ({"orbit_credit": False}, {"orbit_all_orders": True, "orbit_max_members": 1}):
         config = OrbitGRPOConfig(**asked(tmp_path, temperature=2.0), orbit_alpha=0.0, **changes)
-        _, _, found = train(
-            OrbitGRPOTrainer,
-            config,
-            load_model(saved),
-            tasks(),
-            None,
-            environment=Letters,
-            rollout_func=written,
-        )
+        _, _, found = on_samples(saved, config, written)
         gradients.append(torch.stack(found))
     assert gradients[0].norm() > 1e-3
     torch.testing.assert_close(gradients[1], gradients[0], atol=1e-6, rtol=1e-4)
-
-
-def test_resumed_is_as_uninterrupted(saved, tmp_path):
-    given = tasks(count=96)
-    changes = asked(tmp_path, temperature=9.0, max_steps=12, num_iterations=1)
-    changes |= {"save_strategy": "steps", "save_steps": 6, "per_device_train_batch_size": 32}
-    config = OrbitGRPOConfig(**changes, orbit_all_orders=True, orbit_max_members=2)
-    whole, logs, _ = train(
-        OrbitGRPOTrainer, config, load_model(saved), given, None, environment=Letters
-    )
-    assert max(row["orbit/partial"] for row in logs[6:]) > 0
-    again = OrbitGRPOTrainer(
-        load_model(saved),
-        args=config,
-        train_dataset=given,
-        processing_class=tokenizer(),
-        environment=Letters,
-    )
-    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-6"))
-    for name, weights in whole.model.named_parameters():
-        assert torch.equal(weights, again.model.get_parameter(name)), name
 
 
 def test_orders_that_end_otherwise_earn_what_they_earn(saved, tmp_path):
@@ -385,15 +338,7 @@ def test_orders_that_end_otherwise_earn_what_they_earn(saved, tmp_path):
         orbit_alpha=0.0,
         orbit_all_orders=True,
     )
-    _, logs, _ = train(
-        OrbitGRPOTrainer,
-        config,
-        load_model(saved),
-        tasks(),
-        None,
-        environment=Lined,
-        rollout_func=failing,
-    )
+    _, logs, _ = on_samples(saved, config, failing, environment=Lined)
     assert logs[0]["reward"] == logs[0]["orbit/expected_reward"] == 1
 
 

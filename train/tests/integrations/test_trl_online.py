@@ -206,16 +206,22 @@ def test_steps_of_a_generation_add_up_to_one_step(saved, tmp_path):
     assert (gradients[0] - gradients[1]).norm() <= 1e-5 * gradients[0].norm()
 
 
-def test_resumed_is_as_uninterrupted(saved, tmp_path):
+ALL_ORDERS = {"orbit_all_orders": True, "orbit_max_members": 2, "scale_rewards": "leave_one_out"}
+
+
+@pytest.mark.parametrize("orbit", [{}, ALL_ORDERS], ids=["orbits", "all-orders"])
+def test_resumed_is_as_uninterrupted(saved, tmp_path, orbit):
     # Within one epoch: TRL draws the order of later ones anew.
     given = tasks(count=96)
     changes = options(tmp_path, temperature=9.0, max_steps=12, num_iterations=1)
     changes |= {"save_strategy": "steps", "save_steps": 6, "per_device_train_batch_size": 32}
-    config = OrbitGRPOConfig(**changes)
+    config = OrbitGRPOConfig(**changes | orbit)
     whole, logs, _ = train(
         OrbitGRPOTrainer, config, load_model(saved), given, None, environment=Letters
     )
     assert max(row["orbit/credited"] for row in logs[6:]) > 0
+    if orbit:
+        assert max(row["orbit/partial"] for row in logs[6:]) > 0
     again = OrbitGRPOTrainer(
         load_model(saved),
         args=config,

@@ -16,7 +16,7 @@ from math import factorial
 import numpy as np
 
 from vcrt.orders import Order
-from vcrt.replay.completions import Judgement, Segments, illegal_orders, scored_orders
+from vcrt.replay.completions import Judgement, illegal_orders, scored_orders
 from vcrt_train.integrations.orbit_credit import Candidates, TokenIds
 
 
@@ -57,22 +57,60 @@ def written_orbit(
     ends: Collection[int],
     limits: OrbitLimits,
     draw: np.random.Generator,
+    all_orders: bool = False,
 ) -> WrittenOrbit:
     """Make the candidates of a completion: none for a failure, or for a success that stands for itself.
+
+    With ``all_orders``, make those of a success or a failure whose orders were judged: those that solve its task, and
+    as illegal the rest. The token sequences that have candidates are divided into blocks by them: each sequence of a
+    block has the same candidates. Blocks have at most twice the tokens of ``limits``.
 
     ``encode`` gives the tokens of a text, without special tokens; ``ends`` holds the tokens that end a completion.
     ``draw`` must not depend on the completion.
     """
     segments = judgement.segments
-    if judgement.order is None or segments is None:
-        return WrittenOrbit(Candidates(prompt=prompt), judgement.exclusion)
-    if (reason := _other_tokens(completion, segments, encode, ends)) is not None:
-        return WrittenOrbit(Candidates(prompt=prompt), reason)
-    end = completion[-1]
+    known = bool(judgement.judged) if all_orders else judgement.order is not None
+    if not known or segments is None:
+        missed = judgement.unjudged if all_orders else judgement.exclusion
+        return WrittenOrbit(Candidates(prompt=prompt), missed)
+    # A completion that the trainer has masked, because it was cut off, has no tokens.
+    end = completion[-1] if completion else None
+    if end is None or end not in ends:
+        return WrittenOrbit(Candidates(prompt=prompt), "cut_off")
+    if (*encode(segments.text(segments.reference)), end) != completion:
+        return WrittenOrbit(Candidates(prompt=prompt), "tokens")
     # The number of orders that fit must not depend on the order; otherwise the choice would depend on the sample.
     fixed, moved = (
         [len(encode(text)) for text in some] for some in (segments.fixed, segments.moved)
     )
+    choose = _judged if all_orders else _certified
+    legal, wrong, is_whole = choose(judgement, fixed, moved, limits, draw)
+    solving, failing = (
+        {(*encode(segments.text(order)), end) for order in some} for some in (legal, wrong)
+    )
+    failing -= solving
+    # Candidates are sorted, so that completions of one orbit have equal ones.
+    orbit, illegal = (
+        tuple(sorted(ids for ids in some if _can_be_sampled(ids, ends, limits)))
+        for some in (solving, failing)
+    )
+    left_out = len(solving) - len(orbit) + all_orders * (len(failing) - len(illegal))
+    return WrittenOrbit(
+        Candidates(prompt=prompt, orbit=orbit, illegal=illegal),
+        None,
+        is_partial=not is_whole or left_out > 0,
+    )
+
+
+def _certified(
+    judgement: Judgement,
+    fixed: Sequence[int],
+    moved: Sequence[int],
+    limits: OrbitLimits,
+    draw: np.random.Generator,
+) -> tuple[Sequence[Order], Sequence[Order], bool]:
+    """Return certified orders, illegal ones that fail, and whether the former are the whole orbit."""
+    assert judgement.order is not None
     fit = max(1, limits.max_tokens // max(1, sum(fixed) + sum(moved)))
     orders = scored_orders(judgement.order, max_legal=limits.max_members, draw=draw)
     if not orders.whole_orbit or _tree_size(orders.legal, fixed, moved) > limits.max_tokens:
@@ -81,53 +119,17 @@ def written_orbit(
     wrong = _failing(judgement, limits.max_illegal)
     if _tree_size(wrong, fixed, moved) > limits.max_tokens:
         wrong = _failing(judgement, min(limits.max_illegal, fit))
-    legal, illegal = (
-        dict.fromkeys((*encode(segments.text(order)), end) for order in some)
-        for some in (orders.legal, wrong)
-    )
-    # Candidates are sorted, so that completions of one orbit have equal ones.
-    sampleable = [ids for ids in legal if _can_be_sampled(ids, ends, limits)]
-    orbit = tuple(sorted(sampleable))
-    return WrittenOrbit(
-        Candidates(
-            prompt=prompt,
-            orbit=orbit,
-            illegal=tuple(
-                sorted(
-                    ids
-                    for ids in illegal
-                    if ids not in legal and _can_be_sampled(ids, ends, limits)
-                )
-            ),
-        ),
-        None,
-        is_partial=not orders.whole_orbit or len(orbit) < len(legal),
-    )
+    return orders.legal, wrong, orders.whole_orbit
 
 
-def judged_orders(
-    prompt: TokenIds,
-    completion: TokenIds,
+def _judged(
     judgement: Judgement,
-    *,
-    encode: Callable[[str], list[int]],
-    ends: Collection[int],
+    fixed: Sequence[int],
+    moved: Sequence[int],
     limits: OrbitLimits,
     draw: np.random.Generator,
-) -> WrittenOrbit:
-    """Make the candidates of a completion whose orders were judged: those that solve its task, and as illegal the rest.
-
-    Arguments are those of :func:`written_orbit`. The token sequences that have candidates are divided into blocks by
-    the candidates: each sequence of a block has the same. Blocks have at most twice the tokens of ``limits``.
-    """
-    segments = judgement.segments
-    if not judgement.judged or segments is None:
-        return WrittenOrbit(Candidates(prompt=prompt), judgement.unjudged)
-    if (reason := _other_tokens(completion, segments, encode, ends)) is not None:
-        return WrittenOrbit(Candidates(prompt=prompt), reason)
-    fixed, moved = (
-        [len(encode(text)) for text in some] for some in (segments.fixed, segments.moved)
-    )
+) -> tuple[Sequence[Order], Sequence[Order], bool]:
+    """Return judged orders that solve the task, those that do not, and whether they are all orders of the steps."""
     orders = dict(judgement.judged)
     changed = [place for place in range(len(moved)) if any(each[place] != place for each in orders)]
     first, end = min(changed, default=0), max(changed, default=0) + 1
@@ -141,38 +143,15 @@ def judged_orders(
             for order, solves in orders.items()
             if all(order[place] == place for place in kept)
         }
-    texts = {
-        (*encode(segments.text(order)), completion[-1]): solves for order, solves in orders.items()
-    }
-    found = {ids: solves for ids, solves in texts.items() if _can_be_sampled(ids, ends, limits)}
-    return WrittenOrbit(
-        Candidates(
-            prompt=prompt,
-            orbit=tuple(sorted(ids for ids, solves in found.items() if solves)),
-            illegal=tuple(sorted(ids for ids, solves in found.items() if not solves)),
-        ),
-        None,
-        is_partial=len(orders) < factorial(len(moved)) or len(found) < len(texts),
-    )
+    by_kind = [
+        [order for order, solves in orders.items() if solves is kind] for kind in (True, False)
+    ]
+    return by_kind[0], by_kind[1], len(orders) == factorial(len(moved))
 
 
 def _can_be_sampled(ids: TokenIds, ends: Collection[int], limits: OrbitLimits) -> bool:
     """Return whether a completion of these tokens ends where they end, and is not cut off before."""
     return len(ids) <= limits.max_length and not any(token in ends for token in ids[:-1])
-
-
-def _other_tokens(
-    completion: TokenIds,
-    segments: Segments,
-    encode: Callable[[str], list[int]],
-    ends: Collection[int],
-) -> str | None:
-    """Return why the tokens of a completion's other orders are not known; None if they are."""
-    # A completion that the trainer has masked, because it was cut off, has no tokens.
-    if not completion or completion[-1] not in ends:
-        return "cut_off"
-    written = encode(segments.text(segments.reference))
-    return None if (*written, completion[-1]) == completion else "tokens"
 
 
 def _failing(judgement: Judgement, most: int) -> list[Order]:

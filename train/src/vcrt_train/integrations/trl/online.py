@@ -19,7 +19,7 @@ from vcrt.replay.completions import Judgement
 from vcrt.replay.shards import EnvironmentFactory, factory_of
 from vcrt_train.integrations.orbit_credit import Candidates, TokenIds
 from vcrt_train.integrations.trl.orbit_grpo_config import ENVIRONMENT, TASK, OrbitGRPOConfig
-from vcrt_train.integrations.written_orbits import OrbitLimits, judged_orders, written_orbit
+from vcrt_train.integrations.written_orbits import OrbitLimits, written_orbit
 from vcrt_train.randomness import generator
 
 #: The counts that every batch has, even if 0; the reasons ``missed/`` are further ones.
@@ -40,7 +40,6 @@ class OnlineOrbits:
         self._args = args
         self._several = isinstance(environment, Mapping)
         max_illegal = args.orbit_max_members if args.orbit_alpha else 0
-        self._makes = judged_orders if args.orbit_all_orders else written_orbit
         self._judge = CompletionJudge(
             {name: _factory(each) for name, each in environment.items()}
             if isinstance(environment, Mapping)
@@ -126,7 +125,7 @@ class OnlineOrbits:
             counts["certifying_s"] += judgement.certifying_s
         sampled = zip(prompts, completions, self._judgements, strict=True)
         for prompt, completion, judgement in sampled:
-            orbit = self._makes(
+            orbit = written_orbit(
                 prompt,
                 completion,
                 judgement,
@@ -134,6 +133,7 @@ class OnlineOrbits:
                 ends=ends,
                 limits=self._limits,
                 draw=generator(self._args.seed, "orbit windows", update),
+                all_orders=self._args.orbit_all_orders,
             )
             found.append(orbit.candidates)
             counts["members"] += len(orbit.candidates.orbit)
