@@ -17,9 +17,10 @@ from typing import Any
 
 from experiment import (
     DEVICE,
-    RANK,
     RESULTS,
     Size,
+    model_options,
+    parsed,
     prepare,
     start,
     trainer_of,
@@ -27,8 +28,7 @@ from experiment import (
 from gpu_results import commit, machine, versions  # its folder is on the path by `experiment`
 from until import FOLD, METHODS
 
-from vcrt_train.config import RunConfig
-from vcrt_train.policy.reference import fetched_folder, instructions, number_format
+from vcrt_train.policy.reference import instructions
 
 #: What a log says of an update: seconds of it, of a worker for a sample, of waiting for a sample, tokens of a sample.
 COSTS = ("step_time", "orbit/certifying_s", "orbit/waited_s", "orbit/tokens")
@@ -51,14 +51,9 @@ def main() -> None:
     )
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--updates", type=int, default=4)
-    parser.add_argument("--backbone", type=Path, default=fetched_folder("smollm2-135m"))
-    parser.add_argument("--build", type=Path, default=Path("build/written"))
     parser.add_argument("--output", type=Path, default=RESULTS / "cost.json")
-    parser.add_argument("--threads", type=int, default=2)
-    options = parser.parse_args()
-    options.orders = False
-    settings = {"model.backbone": str(options.backbone), "adapter.rank": RANK}
-    options.dtype = number_format(RunConfig().override(settings)).dtype
+    model_options(parser, threads=2)
+    options = parsed(parser)
     found: dict[str, list[dict[str, float]]] = {name: [] for name in METHODS}
     for number in range(options.turns):
         for name in METHODS:

@@ -505,6 +505,22 @@ def done(fold: str, method: str, seed: int, options: argparse.Namespace, size: S
         print(f"  {fold} {method} {seed} {when}: {rates}", flush=True)
 
 
+def model_options(parser: argparse.ArgumentParser, *, threads: int = 1) -> None:
+    """Add the options of the model and of where it is taught."""
+    parser.add_argument("--backbone", type=Path, default=fetched_folder("smollm2-135m"))
+    parser.add_argument("--build", type=Path, default=Path("build/written"))
+    parser.add_argument("--threads", type=int, default=threads)
+
+
+def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Read the options, with the number format that suits the machine; orders are scored only where that is asked."""
+    options = parser.parse_args()
+    options.orders = getattr(options, "orders", False)
+    settings = {"model.backbone": str(options.backbone), "adapter.rank": RANK}
+    options.dtype = number_format(RunConfig().override(settings)).dtype
+    return options
+
+
 def main() -> None:
     """Do whichever runs are missing."""
     parser = argparse.ArgumentParser(
@@ -513,8 +529,6 @@ def main() -> None:
     parser.add_argument("--folds", nargs="*", default=list(FOLDS), choices=list(FOLDS))
     parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
-    parser.add_argument("--backbone", type=Path, default=fetched_folder("smollm2-135m"))
-    parser.add_argument("--build", type=Path, default=Path("build/written"))
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument(
         "--no-orders",
@@ -524,11 +538,9 @@ def main() -> None:
     )
     parser.add_argument("--updates", type=int, default=Size().updates)
     parser.add_argument("--learning-rate", type=float, default=Size().learning_rate)
-    parser.add_argument("--threads", type=int, default=1)
+    model_options(parser)
     parser.add_argument("--jobs", type=int, default=1)
-    options = parser.parse_args()
-    settings = {"model.backbone": str(options.backbone), "adapter.rank": RANK}
-    options.dtype = number_format(RunConfig().override(settings)).dtype
+    options = parsed(parser)
     sizes = {
         fold: Size(updates=options.updates, learning_rate=options.learning_rate) for fold in FOLDS
     }

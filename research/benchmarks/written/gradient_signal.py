@@ -32,10 +32,11 @@ from experiment import (
     FOLDS,
     MAX_ANSWER,
     METHODS,
-    RANK,
     RESULTS,
     Size,
     Start,
+    model_options,
+    parsed,
     prepare,
     start,
 )
@@ -47,8 +48,7 @@ from safetensors.torch import load_file
 from vcrt.orders import all_orders
 from vcrt.randomness import derive_seed
 from vcrt.replay.completion_judge import CompletionJudge
-from vcrt_train.config import RunConfig
-from vcrt_train.policy.reference import fetched_folder, instructions, number_format
+from vcrt_train.policy.reference import instructions
 from vcrt_train.policy.text_scoring import score_texts
 from vcrt_train.randomness import generator
 
@@ -194,13 +194,9 @@ def main() -> None:
     parser.add_argument("--methods", nargs="*", default=[], choices=list(METHODS))
     parser.add_argument("--tasks", type=int, default=24)
     parser.add_argument("--groups", type=int, default=3)
-    parser.add_argument("--backbone", type=Path, default=fetched_folder("smollm2-135m"))
-    parser.add_argument("--build", type=Path, default=Path("build/written"))
     parser.add_argument("--results", type=Path, default=RESULTS / "gradient_signal")
-    parser.add_argument("--threads", type=int, default=1)
-    options = parser.parse_args()
-    settings = {"model.backbone": str(options.backbone), "adapter.rank": RANK}
-    options.dtype = number_format(RunConfig().override(settings)).dtype
+    model_options(parser)
+    options = parsed(parser)
     options.results.mkdir(parents=True, exist_ok=True)
     for seed in options.seeds:
         for policy in (FORM, *options.methods):
