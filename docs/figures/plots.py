@@ -340,6 +340,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "estimator-gradient": bias_of_the_gradient,
     "estimated-training": training,
     "update-cost": cost,
+    "orders": worth,
     **{
         f"certification-{environment}-{name}": partial(certification, environment, value)
         for environment in ENVIRONMENTS
@@ -348,8 +349,6 @@ PICTURES: dict[str, Callable[[], str]] = {
 }
 if (RESULTS / "at_length.json").exists():
     PICTURES["at-length"] = at_length
-if (RESULTS / "orders" / "hard").exists():
-    PICTURES["orders"] = worth
 
 
 if __name__ == "__main__":
