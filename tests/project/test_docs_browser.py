@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -71,3 +73,27 @@ def test_the_search_finds_without_a_server(browser):
     window.wait_for_selector("ul.search li a", timeout=15_000)
     assert window.locator("ul.search li a").count() >= 1
     window.close()
+
+
+@pytest.mark.browser
+def test_the_picture_of_the_explorer_is_as_photographed(monkeypatch, tmp_path):
+    """Fonts differ between machines, so pixels may too: the parts lie where they lay and have their colours."""
+    image = pytest.importorskip("PIL.Image")
+    pytest.importorskip("playwright.sync_api", reason="make test-browser installs it")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium: apt-get install chromium")
+    figures = SITE.parents[1] / "docs" / "figures"
+    monkeypatch.syspath_prepend(str(figures))
+    # Another event loop of Playwright may not run in this thread.
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        pool.submit(import_module("explorer").photograph, tmp_path / "new.png").result()
+
+    def small(path):
+        with image.open(path) as picture:
+            assert picture.size == (1200, 860)
+            return picture.convert("RGB").resize((60, 43)).tobytes()
+
+    kept, new = small(figures / "explorer.png"), small(tmp_path / "new.png")
+    blank = bytes([255]) * len(kept)
+    distance = sum(abs(a - b) for a, b in zip(kept, new, strict=True))
+    assert distance < 0.3 * sum(abs(a - b) for a, b in zip(kept, blank, strict=True))

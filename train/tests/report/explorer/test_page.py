@@ -288,3 +288,11 @@ def test_orders_are_drawn_where_the_page_has_episodes_of_one_length(tmp_path):
         (shown,) = page["episodes"]
         assert shown["drawing"] in page["drawings"]
         assert len(shown["orders"]) == orders
+
+
+@pytest.mark.parametrize(
+    ("episodes", "words"), [(1, "the only episode of the dataset,"), (2, "all 2 episodes of")]
+)
+def test_the_number_of_episodes_is_said_in_words_that_fit_it(episodes, words, tmp_path):
+    dataset, factories = lines_of(3, tmp_path / "lines", episodes=episodes)
+    assert words in render_explorer(gather_explorer(dataset, factories=factories))

@@ -176,8 +176,8 @@ def _point(point: Point) -> list[Json]:
 
 def _subtitle(contents: ExplorerContents) -> str:
     shown, total = len(contents.episodes), contents.num_in_dataset
-    all_of_them = f"all {total:,} episodes"
-    of = all_of_them if shown == total else f"{shown:,} of {counted(total, 'episode')}"
+    every = "the only episode" if total == 1 else f"all {total:,} episodes"
+    of = every if shown == total else f"{shown:,} of {counted(total, 'episode')}"
     return f"{of} of the dataset, {counted_range(contents.lengths, 'step')} each"
 
 
