@@ -294,7 +294,11 @@ def test_headings_say_what_they_hold(html: str) -> None:
 @pytest.mark.parametrize(
     ("rates", "fragment"),
     [
-        ({"canonical-grpo": (0.5,)}, "VCRT is not among the runs"),
+        ({"canonical-grpo": (0.5,)}, "No headline difference: it is that of VCRT"),
+        (
+            {"no-anti": (0.5,), "no-orbit": (0.5,), "canonical-grpo": (0.5,)},
+            "No headline difference: it is that of VCRT",
+        ),
         ({"vcrt": (0.5,), "no-anti": (0.4,)}, "No baseline was run on every fold"),
         ({"vcrt": (0.5, 0.6), "canonical-grpo": (0.4,)}, "No baseline was run on every fold"),
         ({"vcrt": (0.5, 0.6), "canonical-grpo": (0.4,)}, "no macro is given"),
@@ -307,6 +311,14 @@ def test_partial_plans_are_reported_as_such(rates, fragment: str, tmp_path: Path
         encoding="utf-8"
     )
     Page(html)
+
+
+def test_without_vcrt_the_only_method_beside_the_baselines_has_the_headline() -> None:
+    rates = {"canonical-grpo": (0.2,) * 3, "exact-log-odds": (0.9,) * 3, "outcome-grpo": (0.1,) * 3}
+    analysis = analyse(synthetic_contents(rates=rates))
+    assert analysis.method == "exact-log-odds"
+    sentence(summary(analysis), "exact-log-odds passes more items than Canonical-GRPO")
+    assert charts.method_styles(list(rates))["exact-log-odds"] == 0
 
 
 def test_a_second_opening_marks_the_report(contents: ReportContents, tmp_path: Path) -> None:

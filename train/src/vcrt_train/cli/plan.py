@@ -142,7 +142,9 @@ def print_methods(methods: Mapping[str, Method], *, json: bool = False) -> None:
 def with_config(command: Callable[..., None], arguments: Sequence[str]) -> Callable[..., None]:
     """Add --config and --settings, which options of single settings override, and --print-config to a command."""
     path, named = last_given(arguments, "--config"), last_given(arguments, "--settings")
-    base = load_config(path, settings=named)
+    parameters = inspect.signature(command).parameters
+    own: RunConfig = parameters["config"].default
+    base = own if path is None and named is None else load_config(path, settings=named)
 
     def run(*, config: RunConfig, print_config: bool, **options: object) -> None:
         if print_config:
@@ -152,7 +154,6 @@ def with_config(command: Callable[..., None], arguments: Sequence[str]) -> Calla
             del options[name]
         command(config=config, **options)
 
-    parameters = inspect.signature(command).parameters
     added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
         for name, (kind, default) in CONFIG_OPTIONS.items()

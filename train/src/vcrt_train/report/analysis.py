@@ -24,7 +24,7 @@ from vcrt_train.report.estimates import (
     compare,
     resample,
 )
-from vcrt_train.report.wording import BASELINES, CANONICAL, METHOD, OUTCOME, same_name
+from vcrt_train.report.wording import BASELINES, CANONICAL, OUTCOME, method_under_study, same_name
 
 HELD_OUT, SOURCE = "held-out", "source"
 
@@ -188,7 +188,7 @@ def analyse(contents: ReportContents) -> Analysis:
         same_runs=True,
     )
     before = resample(contents, frozen, "pass rate", FROZEN)
-    method = _named(contents, METHOD)
+    method = method_under_study(contents.methods)
     others = [] if method is None else [FROZEN, *(m for m in contents.methods if m != method)]
     return Analysis(
         contents=contents,

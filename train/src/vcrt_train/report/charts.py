@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 import vl_convert
 
 from vcrt.printable import printable
-from vcrt_train.report.wording import METHOD, label, same_name
+from vcrt_train.report.wording import label, method_under_study
 
 #: Colours for a light and a dark background: contrast at least 3 to 1, and distinguishable with any colour vision.
 LIGHT = ("#1f66b8", "#f24210", "#0c9b6a", "#553380", "#9f7fbd", "#7e4600", "#15352a", "#676170")
@@ -193,7 +193,8 @@ class Figure:
 
 def method_styles(methods: Sequence[str]) -> dict[str, int]:
     """Number each method's colour and marker: 0 for the method under study, others by their place in the plan."""
-    others = [method for method in methods if not same_name(method, METHOD)]
+    studied = method_under_study(methods)
+    others = [method for method in methods if method != studied]
     return {
         method: 1 + others.index(method) % (len(LIGHT) - 1) if method in others else 0
         for method in methods

@@ -18,7 +18,6 @@ from vcrt_train.report.contents import ReportContents
 from vcrt_train.report.estimates import FROZEN, Comparison, Estimate
 from vcrt_train.report.wording import (
     BASELINES,
-    METHOD,
     counted_range,
     decisive_text,
     interval_text,
@@ -169,7 +168,9 @@ def conclusion(analysis: Analysis) -> Conclusion | None:
 def _headline(analysis: Analysis) -> list[str]:
     headline = analysis.headline
     if analysis.method is None:
-        return [f"{METHOD} is not among the runs: there is no headline difference."]
+        return [
+            "No headline difference: it is that of VCRT, or of the only method beside the baselines."
+        ]
     if headline is None or headline.macro is None:
         return ["No baseline was run on every fold: there is no headline difference."]
     method, minus = label(headline.method), label(headline.minus)

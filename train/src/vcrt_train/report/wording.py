@@ -12,7 +12,7 @@ from vcrt_train.protocol.statistics import Interval
 from vcrt_train.report.estimates import Estimate
 from vcrt_train.report.table import Cell
 
-#: The method under study.
+#: The paper's method.
 METHOD = "VCRT"
 #: The matched baseline without the interface of the method under study, and the one with it.
 OUTCOME, CANONICAL = BASELINES = ("Outcome-GRPO", "Canonical-GRPO")
@@ -33,6 +33,13 @@ TWO_INTERVALS = (
 def same_name(first: str, second: str) -> bool:
     """Return whether two names are equal apart from case, hyphens, underscores and spaces."""
     return _letters(first) == _letters(second)
+
+
+def method_under_study(methods: Sequence[str]) -> str | None:
+    """Return VCRT if it is among the methods, otherwise the only one that is no baseline; None if there are several."""
+    others = [one for one in methods if not any(same_name(one, name) for name in BASELINES)]
+    found = [one for one in others if same_name(one, METHOD)] or others
+    return found[0] if len(found) == 1 else None
 
 
 def display_name(name: str) -> str:
