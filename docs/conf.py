@@ -30,7 +30,7 @@ extensions = [
     "inline_figures",
     "mathml",
 ]
-exclude_patterns = ["_ext", "_static", "figures"]
+exclude_patterns = ["_ext", "_static", "figures", "api/reference.md"]
 nitpicky = True
 # What pydantic makes of a field's pattern and default, names of types that are tuples and arrays, classes that are
 # imported where they are used alone, annotated types, and those that hold JSON.

@@ -389,6 +389,14 @@ def test_the_pictures_are_as_drawn(monkeypatch):
         assert text_of(f"figures/{name}.svg") == make(), f"python docs/figures/{script}.py ({name})"
 
 
+def test_the_reference_for_code_hosts_is_what_the_code_says(monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS / "api"))
+    made = import_module("reference").reference()
+    assert text_of("api/reference.md") == made, "python docs/api/reference.py"
+    assert made.count("\n### ") == text_of("api/vcrt.md").count("autofunction")
+    assert not re.search(r"(?<!`)``(?!`)|:\w+:`|object at", made)
+
+
 @pytest.mark.parametrize("page", ALL_TEXTS)
 def test_nothing_of_one_machine(page):
     assert not re.search(r"/(work|tmp|home|root|Users)/", ALL_TEXTS[page])

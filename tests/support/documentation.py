@@ -14,7 +14,8 @@ ROOT = Path(__file__).parents[2]
 #: Where the packages lie.
 SOURCES = (ROOT / "src", ROOT / "train" / "src", *sorted(ROOT.glob("environments/*/src")))
 DOCS = ROOT / "docs"
-PAGES = sorted(path for path in DOCS.rglob("*.md"))
+#: Those of the site; api/reference.md is for code hosts.
+PAGES = sorted(path for path in DOCS.rglob("*.md") if path.name != "reference.md")
 _FENCE = re.compile(r"^(`{3,})([^\n]*)\n(.*?)^\1[ ]*$", re.MULTILINE | re.DOTALL)
 _ROLE = re.compile(r"\{py:\w+\}`~?([\w.]+)`")
 #: In plain pages a dotted name in code; ``docs/_ext/importable_references.py`` makes it a link.

@@ -12,8 +12,8 @@ from vcrt.calls.schedules import Schedule
 
 #: What the schedule of a log rests on.
 CAVEATS = (
-    "each call is taken as done as a whole: a replay sees no two calls that overlap in time",
-    "what an agent concluded in words from an output is no edge, unless an argument shows it",
+    "replay makes one call at a time: what happens when two calls overlap in time is not tested",
+    "an agent may have drawn on an output although no argument shows it: the schedule cannot know",
 )
 
 

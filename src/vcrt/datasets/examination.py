@@ -21,10 +21,10 @@ from vcrt.progress import SILENT, Progress, call_progress
 from vcrt.records.certificate import (
     Difference,
     SealedCertificate,
+    after,
     certificate_document,
     exclusion_document,
     first_difference,
-    in_words,
     read_certificate,
 )
 from vcrt.replay.evidence import Evidence, num_replayed, replays_to_json
@@ -276,7 +276,7 @@ def _which(difference: Difference, evidence: Evidence) -> str:
         match difference.field:
             case ("replays", "nodes", int(index), *_) if index + 1 < len(evidence.replays.tree):
                 *context, step = list(evidence.replays.tree.answers)[index + 1]
-                return f" (step {step} after {in_words(context)})"
+                return f" (step {step} {after(context)})"
         return ""
     match difference.field:
         case ("replays", int(index), "state_hashes", int(0)):
@@ -287,5 +287,5 @@ def _which(difference: Difference, evidence: Evidence) -> str:
             assert isinstance(reached, int)
             start = min(reached - 1, len(replay.sequence) - 2)
             one, other = replay.sequence[start : start + 2]
-            return f" (step {one} then {other} after {in_words(replay.sequence[:start])})"
+            return f" (step {one} then {other} {after(replay.sequence[:start])})"
     return ""

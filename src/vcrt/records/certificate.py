@@ -8,7 +8,7 @@ replays (see :mod:`vcrt.datasets.examination`); no replay can tell where the epi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -178,13 +178,18 @@ def in_words(context: Iterable[int]) -> str:
     return " ".join(map(str, context)) or "nothing"
 
 
+def after(context: Collection[int]) -> str:
+    """Say when: ``at the start``, ``after 0`` or ``after 0 2``."""
+    return f"after {in_words(context)}" if context else "at the start"
+
+
 def _which(difference: Difference, derived: Mapping[str, Any]) -> str:
     """Return the pair and context of a certificate, in words."""
     match difference.field:
         case ("certificates", int(index), *_) if index < len(derived["certificates"]):
             certificate = derived["certificates"][index]
             one, other = certificate["forward"]["operations"]
-            return f" (steps {one} and {other} after {in_words(certificate['context'])})"
+            return f" (steps {one} and {other} {after(certificate['context'])})"
     return ""
 
 

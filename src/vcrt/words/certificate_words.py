@@ -26,7 +26,7 @@ from vcrt.environments.contract import CrossCheck, Replay
 from vcrt.hashing import canonical_json, sha256_hex
 from vcrt.orders import Order
 from vcrt.printable import counted, listed
-from vcrt.records.certificate import in_words
+from vcrt.records.certificate import after
 
 #: Digits of a hash that are printed.
 HASH_DIGITS = 10
@@ -181,11 +181,11 @@ def explanations(local: Sequence[Certificate]) -> list[str]:
     lines = []
     for alike in _informative(local):
         others = [c.context for c in alike[1:]]
-        also = f"; likewise after {_contexts(others)}" if others else ""
-        lines.append(f"after {in_words(alike[0].context)}: {_explanation(alike[0])}{also}")
+        also = f"; likewise {_contexts(others)}" if others else ""
+        lines.append(f"{after(alike[0].context)}: {_explanation(alike[0])}{also}")
     vacuous = [c.context for c in local if c.verdict == "vacuous"]
     if vacuous:
-        lines.append(f"after {_contexts(vacuous)}: neither order runs, which certifies nothing")
+        lines.append(f"{_contexts(vacuous)}: neither order runs, which certifies nothing")
     return lines
 
 
@@ -197,9 +197,9 @@ def probes_lines(
     if not probed or not any(certificate.verdict == "diamond" for certificate in local):
         return []
     if pair not in probed:
-        return ["asked afterwards: nothing, as other pairs took the calls that may be made"]
+        return ["checked further: nothing, as other pairs took the calls that may be made"]
     return [
-        f"asked afterwards: {counted(probed[pair], 'call')} after both orders, all answered alike"
+        f"checked further: {counted(probed[pair], 'call')} after both orders, all answered alike"
     ]
 
 
@@ -235,8 +235,8 @@ def _informative(local: Sequence[Certificate]) -> list[list[Certificate]]:
 
 
 def _contexts(contexts: Iterable[Order]) -> str:
-    """Several contexts in words: ``0, 0 2 and 2 0``."""
-    return listed([in_words(context) for context in contexts])
+    """Several contexts in words: ``after 0, after 0 2 and after 2 0``."""
+    return listed([after(context) for context in contexts])
 
 
 def _outcome(replay: Replay, legal: bool) -> str:

@@ -6,6 +6,7 @@ from vcrt.calls.differences import HIDDEN, Differing
 from vcrt.calls.retries import Retried, Retries
 from vcrt.hashing import Json
 from vcrt.printable import counted, printable
+from vcrt.records.certificate import after
 
 _SAID = {
     "safe": "safe",
@@ -28,7 +29,7 @@ def retries_lines(one: Retries) -> list[str]:
         lines.append(
             f"{printable(tool)}: {hint} is declared, and call {call} changes the state again"
         )
-    asked = f"; {counted(one.asked, 'call')} asked afterwards, all answered alike"
+    asked = f"; {counted(one.asked, 'call')} checked further, all answered alike"
     lines.append(CAVEAT + asked * bool(one.asked))
     if one.ignored:
         ignored = ", ".join(map(printable, one.ignored))
@@ -44,8 +45,7 @@ def _line(one: Retries, made: Retried) -> str:
         return f"{said}, in {counted(made.num_states, 'state')}"
     told = [each for each in made.difference if each.call is None][:_PLACES]
     told += [each for each in made.difference if each.call is not None][:1]
-    after = " ".join(map(str, made.context)) or "nothing"
-    return f"{said}, after {after}: {'; '.join(map(_apart, told)) or 'another state'}"
+    return f"{said}, {after(made.context)}: {'; '.join(map(_apart, told)) or 'another state'}"
 
 
 def _apart(place: Differing) -> str:

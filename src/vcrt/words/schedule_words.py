@@ -16,6 +16,7 @@ from vcrt.certificates.certificates import PathEvidence
 from vcrt.certificates.pairs import reason_of
 from vcrt.hashing import Json
 from vcrt.printable import counted, duration, listed, printable
+from vcrt.records.certificate import after
 
 #: What an edge says of its two steps.
 _VERBS = {
@@ -47,10 +48,8 @@ def edge_reason(edge: Edge) -> str:
         return "the time limit came before it was settled; the log's order is kept"
     if edge.certificate is None:
         return "no context was replayed in which both orders of the two were asked for"
-    after = " ".join(map(str, edge.certificate.context)) or "nothing"
-    if edge.kind == "precedes":
-        return f"after {after}: refused in the other order: {reason_of(edge.certificate)}"
-    return f"after {after}: {reason_of(edge.certificate)}"
+    refused = "refused in the other order: " * (edge.kind == "precedes")
+    return f"{after(edge.certificate.context)}: {refused}{reason_of(edge.certificate)}"
 
 
 def schedule_lines(one: Scheduled, schedule: Schedule) -> list[str]:
@@ -76,11 +75,11 @@ def schedule_lines(one: Scheduled, schedule: Schedule) -> list[str]:
         verb = "follows" if implied == 1 else "follow"
         lines.append(f"{counted(implied, 'more pair')} {verb} from these")
     if schedule.probes:
-        most = "" if schedule.max_probes is None else f", at most {schedule.max_probes:,}"
+        most = "" if schedule.max_probes is None else f" (limit {schedule.max_probes:,})"
         lines.append(
-            f"asked afterwards: {counted(sum(schedule.probes.values()), 'call')} after both orders of "
-            f"{counted(len(schedule.probes), 'pair')} that commute{'s' * (len(schedule.probes) == 1)}{most}, all "
-            "answered alike"
+            f"checked further: {counted(sum(schedule.probes.values()), 'call')} after both orders of "
+            f"{counted(len(schedule.probes), 'pair')} that commute{'s' * (len(schedule.probes) == 1)}, all "
+            f"answered alike{most}"
         )
     if schedule.stopped_after is not None:
         pairs = [f"{edge.first} and {edge.second}" for edge in schedule.unsettled]
@@ -199,12 +198,11 @@ def _edge_line(one: Scheduled, edge: Edge) -> str:
     reason = edge_reason(edge)
     places = one.differences.get((edge.first, edge.second))
     if edge.certificate is not None and places:
-        after = _all(edge.certificate.context) or "nothing"
         apart = (
             f"{_is(each, each.forward)} (with {edge.second} first: {_value(each.reverse)})"
             for each in _told(places)
         )
-        reason = f"after {after}: {'; '.join(apart)}"
+        reason = f"{after(edge.certificate.context)}: {'; '.join(apart)}"
     return f"{edge.first} {_VERBS[edge.kind]} {edge.second}: {reason}"
 
 
