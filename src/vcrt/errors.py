@@ -17,7 +17,7 @@ from vcrt.printable import counted
 
 
 class VcrtError(ValueError):
-    """Base of all errors that are the user's to mend."""
+    """Base class of all errors that the user has to mend."""
 
     exit_code = 2
 

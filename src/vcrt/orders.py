@@ -19,7 +19,7 @@ SwapCertified: TypeAlias = Callable[[Order, int, int], bool]
 
 
 def all_orders(num_operations: int) -> tuple[Order, ...]:
-    """All ``n!`` orders in lexicographic order; this is the column order of every ``[..., n!]`` array in vcrt.
+    """Return all ``n!`` orders in lexicographic order, the column order of every ``[..., n!]`` array in vcrt.
 
     >>> all_orders(3)[:3]
     ((0, 1, 2), (0, 2, 1), (1, 0, 2))
@@ -47,7 +47,7 @@ def swap_adjacent(order: Order, position: int) -> Order:
 
 
 def linear_extensions(num_operations: int, precedence: Iterable[tuple[int, int]]) -> list[Order]:
-    """All orders in which ``a`` stands before ``b`` for each pair ``(a, b)``, in lexicographic order.
+    """Return all orders in which ``a`` stands before ``b`` for each pair ``(a, b)``, in lexicographic order.
 
     The pairs need not be transitively closed. Raises ``ValueError`` if they contain a cycle or a foreign index.
 

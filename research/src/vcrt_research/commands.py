@@ -16,7 +16,7 @@ from vcrt.printable import counted
 def probe(dataset: Path, output: Path | None = None, seed: int = 0) -> None:
     """Measure how anonymous the policy records of a dataset are: what classifiers can guess from them.
 
-    Prompts are probed with relations by opaque names and in words, whichever a plan shows to its model.
+    Prompts are probed in both forms that a plan may show to its model: relations with opaque names, and in words.
 
     Example: vcrt probe runs/data --output runs/anonymity.json
 
@@ -49,20 +49,20 @@ def relations(
     seed: int = 0,
     json: bool = False,
 ) -> None:
-    """Score how well relations between steps are inferred without replaying them, against the certificates.
+    """Score relations between steps that are inferred without replay, by comparing them with the certificates.
 
-    From words that steps share, from what they declare to read and to write, and from what an evaluated experiment's
-    policies say of the environments that they held out.
+    They are inferred from words that steps share, from what steps declare to read and to write, and from what the
+    policies of an evaluated experiment say about the environments that they held out.
 
     Example: vcrt relations runs/data --experiment runs/experiment
 
     Args:
         dataset: A directory made by `vcrt certify`.
-        experiment: An evaluated experiment on it.
+        experiment: An evaluated experiment on this dataset.
         run: Runs as METHOD/HELD-OUT/SEED; by default all.
-        backbone: A language model that is asked in words about each pair of steps; two prompts a pair.
-        episodes: Take so many of each environment; all by default.
-        seed: Seed of the resamples behind the intervals, and of which episodes are taken.
+        backbone: A language model that is asked in words about each pair of steps, with two prompts a pair.
+        episodes: Take this many episodes of each environment; all by default.
+        seed: Seed that draws the episodes, and the resamples behind the intervals.
         json: Print all scores for machines; progress goes to the standard error.
     """
     from vcrt_research.relation_table import relation_table
@@ -96,7 +96,7 @@ def pretrain(
     seed: int | None = None,
     steps: int | None = None,
 ) -> None:
-    """Pretrain an embedded backbone anew, and say whether it is the shipped one to the bit.
+    """Pretrain an embedded backbone anew, and say whether it equals the shipped one bit for bit.
 
     Example: vcrt pretrain embedded-long --output DIRECTORY
 

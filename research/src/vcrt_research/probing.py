@@ -23,7 +23,7 @@ def probe(
     """Measure what classifiers can guess from a dataset's policy records: ``vcrt probe``.
 
     The report is kept in the new file ``output``, if one is given; ``seed`` draws subsamples and splits. A leak is a
-    result, which the command makes an error (:func:`vcrt_research.anonymity.result.require_anonymous`). Raises
+    result here; the command makes it an error (:func:`vcrt_research.anonymity.result.require_anonymous`). Raises
     :class:`vcrt.errors.VcrtError` if ``output`` exists or lies in the dataset.
     """
     opened = as_dataset(dataset)

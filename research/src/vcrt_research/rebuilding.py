@@ -23,8 +23,8 @@ def pretrain(
 ) -> tuple[str, bool]:
     """Pretrain an embedded backbone into a new directory: ``vcrt pretrain``.
 
-    Returns its digest, and whether that is the shipped one's. ``seed`` and ``steps`` are those of the shipped one by
-    default. Raises :class:`vcrt.errors.UnknownNameError` for the name of any other backbone.
+    Returns the backbone's digest, and whether the shipped backbone has the same. By default, ``seed`` and ``steps`` are
+    those of the shipped one. Raises :class:`vcrt.errors.UnknownNameError` for any other backbone.
     """
     if name not in EMBEDDED_NAMES:
         raise UnknownNameError.of("embedded backbone", name, EMBEDDED_NAMES)

@@ -77,14 +77,14 @@ def relations(
 ) -> RelationInference:
     """Score predictions of which steps depend on one another against a dataset's certificates: ``vcrt relations``.
 
-    Predictors: ``shared words`` of the steps' texts, whose threshold is chosen on the other environments; ``declared
-    footprints``, of environments that have them; and, with an evaluated ``experiment`` on the dataset, the policies of
-    its runs ``run`` (by default all), before and after training, each on the environment that it holds out. A language
-    model ``backbone`` is asked about each pair of steps in words, two prompts a pair. ``episodes`` are how many of each
-    environment are taken, drawn by ``seed``; all without it.
+    ``shared words`` predicts from words that the steps' texts share; its threshold is chosen on the other environments.
+    ``declared footprints`` does so for environments that have footprints. With an evaluated ``experiment`` on the
+    dataset, the policies of its runs ``run`` (by default all) predict before and after training, each on the
+    environment that it holds out. A language model ``backbone`` is asked in words about each pair of steps, with two
+    prompts a pair. ``seed`` draws ``episodes`` from each environment; by default all are taken.
 
-    Raises :class:`vcrt.errors.RunError` for an experiment on another dataset, or that was not evaluated, or on episodes
-    whose orders are too many to be listed.
+    Raises :class:`vcrt.errors.RunError` if the experiment is on another dataset, was not evaluated, or has episodes
+    with too many orders to list.
     """
     opened = as_dataset(dataset)
     if episodes is not None and episodes < 1:

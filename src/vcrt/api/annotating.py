@@ -52,9 +52,9 @@ def annotate(
 ) -> Annotations:
     """Say whether each tool changes the state, and when the calls of each pair of tools commute.
 
-    Every statement comes with counts of replayed calls, an exact bound of the chance that the next source shows the
-    opposite, and the relations of arguments that were never tried. Conditions on arguments are learned on some sources
-    and tested on others. Declared hints that replay contradicts are listed.
+    Every statement has counts of replayed calls, and an exact bound on the chance that the next source shows the
+    opposite. It also names the relations between arguments that were never tried. Conditions on arguments are learned
+    on some sources and tested on others. Declared hints that replay contradicts are listed.
 
     Example: vcrt annotate trace.jsonl --environment shop.py:Shop
 
@@ -66,15 +66,15 @@ def annotate(
         episodes: Without sources: sampled episodes of each schema.
         seed: Without sources: seed of the first episode.
         window: Replay each window of this many calls of a log instead of whole traces.
-        risk: Give a hint as true if the chance that the next source shows the opposite is at most this.
+        risk: Call a hint true only if the bound on the chance that the next source shows the opposite is at most this.
         redact: Print and keep only the SHA-256 of a log's outputs and refusals; arguments are not hidden.
-        within: Seconds for each trace of a log: in one process, in another that replays the same again, and for further
-            calls. Traces that take longer are named; what was not replayed twice by then counts for nothing.
+        within: Seconds for each trace of a log: for a first replay, for a second in another process, and for further
+            calls. Traces that take longer are named; what was not replayed twice by then is not counted.
 
     Raises:
-        MalformedInputError: The environment's steps are no calls.
+        MalformedInputError: The environment's steps are not calls.
         DatasetError: The datasets are of several environments or versions.
-        VcrtError: No episode says anything, or what :func:`vcrt.lift_log` raises.
+        VcrtError: No episode says anything; also every error of :func:`vcrt.lift_log`.
     """
     if not 0 < risk <= 1:
         raise VcrtError("no chance", found=f"risk {risk:g}", expected="above 0, at most 1")

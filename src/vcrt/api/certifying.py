@@ -41,8 +41,8 @@ def certify_episode(
 ) -> CertifiedEpisode | Exclusion:
     """Replay one episode twice, each time in a fresh process, and certify it or say why not.
 
-    Up to 5 operations, every order is replayed; up to 10, every reachable context; above 10, a sample of the
-    contexts, and the result says so.
+    With up to 5 operations, every order is replayed; with 6 to 10, every reachable context. With more than 10, a sample
+    of the contexts is replayed, and the result says so.
 
     ``environment`` is a registered name, or the class of an environment. An :class:`Exclusion` has a ``kind`` and a
     ``detail``; it is an answer, not an error. Raises :class:`vcrt.errors.VerifierFailure` if the verifier breaks twice.
@@ -68,12 +68,12 @@ def certify_completion(
 ) -> Judgement:
     r"""Read a text that a model wrote, replay its steps, and certify their order if they solve the task.
 
-    Of a success and of a failure, up to ``max_judged`` orders of its steps are judged by themselves: ``judged`` of the
-    answer says which solve the task.
+    Up to ``max_judged`` orders of the steps are also judged one by one, whether the text solves the task or not. The
+    answer's field ``judged`` says which of these orders solve it.
 
     ``environment`` is a class of :class:`vcrt.WrittenSteps`, such as a :class:`vcrt.WrittenEnvironment`, or a
-    registered name; ``task`` holds what the environment needs to know of the problem. A failure and a success that
-    certifies nothing are answers, not errors. Raises :class:`vcrt.errors.VerifierFailure` if the environment breaks
+    registered name; ``task`` holds what the environment needs to know about the problem. A failure is an answer, not an
+    error; so is a success that certifies nothing. Raises :class:`vcrt.errors.VerifierFailure` if the environment breaks
     twice.
 
     >>> import vcrt
@@ -119,30 +119,30 @@ def certify(
 
     Args:
         output: The new dataset's directory.
-        schemas: Environments, or single schemas as environment/schema; all default ones that come with vcrt if none
-            is given.
+        schemas: Environments, or single schemas as environment/schema. If none is given: all default schemas that come
+            with vcrt.
         episodes: Certified episodes for each schema.
         seed: Seed of everything.
-        preset: What an episode looks like: `paper` (one anti-diamond and 12 of 24 legal orders), `several` (several
-            anti-diamonds and 2 to 8 legal orders), `posetsN` (N steps, 3 to 64, with an anti-diamond at least, two of
-            three or four steps, and two legal orders at least), or `any`: whatever certifies, of 2 to 64 steps, of
-            several lengths in one dataset. From 6 steps on, every reachable context is replayed, and above 10 steps
-            a sample of them. Each preset has its own schemas, but `any` takes the schemas of every preset; the
+        preset: What an episode looks like: `paper` (one anti-diamond, 12 of 24 orders legal), `several` (several
+            anti-diamonds, 2 to 8 orders legal), `posetsN` (N steps, 3 to 64; at least two legal orders and one
+            anti-diamond, or two anti-diamonds for 3 or 4 steps), or `any` (every episode that certifies, of 2 to 64
+            steps; one dataset may mix lengths). With 6 to 10 steps, every reachable context is replayed; with more than
+            10, a sample of them. Each preset has its own schemas, but `any` takes the schemas of every preset; the
             schemas that come with vcrt have 4, 6, 8, 12 and 16 steps.
         sampled: From 6 steps on, replay a sample of the contexts even if all could be replayed.
         view: What a policy sees: the certified relations, the native steps as text, or what each step declares to
             read and to write. Text needs a language model, which has to find the dependencies itself.
         relations: Whether a policy record states all directed relations, or only relations that do not follow from
             others.
-        commutations: Whether it states which pairs commute; by default only for up to four steps, and not with `any`.
-        distractors: How many relations among operations that do not occur are added to a record.
-        pool: Whether records of up to four steps draw their pointers from 8, or from the 32 of longer ones, so that
-            both look alike; by default from 8, with `any` from 32.
-        environments: Environments that are not registered, by name: the class, or what makes one.
+        commutations: Whether a record states which pairs commute; by default only up to four steps, and not with `any`.
+        distractors: How many relations are added to a record, among operations that do not occur in the episode.
+        pool: Records of up to four steps draw their pointers from 8 (`usual`), or from the 32 of longer records
+            (`large`), so that both look alike. The default is `usual`; with `any`, it is `large`.
+        environments: Environments that are not registered: each name with a class, or with a function that makes one.
 
     Raises:
         VcrtError: `output` exists, or a number is out of range.
-        UncertifiableError: Too little was certified.
+        UncertifiableError: Too few episodes could be certified.
         UnknownNameError: There is no such schema.
     """
     if episodes < 1:
@@ -244,7 +244,7 @@ def verify_seal(
 ) -> VerifiedSeal:
     """Check files, manifest, leaves, seal and signatures of a dataset without a replay: ``vcrt verify --no-replay``.
 
-    Raises as :func:`verify` does, except for disagreement.
+    Raises what :func:`verify` raises, except ``DisagreementError``.
     """
     return check_seal(place_of(dataset), public_key=path_or_none(public_key))
 
@@ -257,8 +257,8 @@ def verify_certificate(
 ) -> CertificateCheck:
     """Check a single certificate from its own bytes, and replay it again: ``vcrt verify --certificate``.
 
-    The file is what ``vcrt show EPISODE --json`` prints. Raises :class:`vcrt.errors.DatasetError` naming the field that
-    is wrong, or the versions that are not present.
+    The file is what ``vcrt show EPISODE --json`` prints. Raises :class:`vcrt.errors.DatasetError`, which names the
+    wrong field or the missing versions.
     """
     path = Path(certificate)
     if not path.exists() or path.is_dir():
@@ -278,10 +278,10 @@ def verify_certificate(
 def verify_proof(
     certificate: str | Path, proof: str | Path, *, public_key: str | Path | None = None
 ) -> tuple[Included, Signers]:
-    """Check that a certificate is among those of the dataset that a proof names: ``vcrt verify --proof``.
+    """Check that a certificate belongs to the dataset that a proof names: ``vcrt verify --proof``.
 
     Returns the certificate's place and the signers of the proof's seal. Both arguments are files; :func:`prove` makes
-    the proof. Raises :class:`vcrt.errors.VcrtError` if the certificate is not among them, and
+    the proof. Raises :class:`vcrt.errors.VcrtError` if the certificate does not belong to it, and
     :class:`vcrt.errors.SignatureError` if ``public_key`` has not signed the proof's seal.
     """
     included = check_proof(Path(proof), read_certificate(Path(certificate)).sha256)

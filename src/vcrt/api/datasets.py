@@ -45,8 +45,8 @@ class Shown:
 def seal(dataset: Dataset | str | Path, key: str | Path | None = None) -> Signers:
     """Sign a dataset's seal with an Ed25519 key, or make the seal of a dataset that has none yet.
 
-    To make a key: `openssl genpkey -algorithm ed25519 -out key.pem`; to make its public half, for others:
-    `openssl pkey -in key.pem -pubout -out key.pub`. Signing needs the package `cryptography`.
+    To make a key: `openssl genpkey -algorithm ed25519 -out key.pem`; to make its public half, for
+    others: `openssl pkey -in key.pem -pubout -out key.pub`. Signing needs the package `cryptography`.
 
     Example: vcrt seal runs/data --key key.pem
 
@@ -58,17 +58,17 @@ def seal(dataset: Dataset | str | Path, key: str | Path | None = None) -> Signer
         The signers of the seal, the new one included.
 
     Raises:
-        UnavailableError: the package cryptography is not installed.
-        AlteredError: The dataset is not what its seal says.
+        UnavailableError: The package cryptography is not installed.
+        AlteredError: The dataset differs from what its seal says.
     """
     path = place_of(dataset)
     return check_signatures(seal_dataset(path, path_or_none(key)), None, str(path / SEAL))
 
 
 def prove(episode: str, dataset: Dataset | str | Path) -> str:
-    """Give the proof, as JSON, that an episode's certificate is among those of a sealed dataset.
+    """Give the proof, as JSON, that an episode's certificate belongs to a sealed dataset.
 
-    Whoever has the certificate and the proof needs no other file of the dataset to check it.
+    To check this, one needs the certificate and the proof, and no other file of the dataset.
 
     Example: vcrt prove clrs/bellman_ford/7 --dataset runs/data > proof.json
 

@@ -46,7 +46,7 @@ class Finding:
 def doctor() -> list[Finding]:
     """List what is installed, the provers and devices, what is missing, and the commands that repair it.
 
-    The command exits with an error status if something that vcrt needs cannot be used; missing extras are named and
+    The command exits with an error status if something that vcrt needs cannot be used; missing extras are named, but
     are no error. In Python, a check that fails is a finding with its remedy, never an exception.
 
     Example: vcrt doctor

@@ -58,7 +58,7 @@ def validate_environment(
     Args:
         name: The environment to validate: a registered name, or FILE.py:CLASS (in Python, one of `environments` too).
         quick: Check only one episode of each schema and a few of its orders: for slow verifiers, and for a first try.
-        environments: Environments that are not registered, by name: the class, or what makes one.
+        environments: Environments that are not registered: each name with a class, or with a function that makes one.
 
     Returns:
         The findings. A check that failed is a finding, never an exception.

@@ -163,7 +163,7 @@ def lift_log(
     Example: vcrt lift log trace.jsonl --environment shop.py:Shop
 
     Args:
-        logs: Logs: JSON lines of messages with tool calls, of MCP's tools/call, or of plain names and arguments.
+        logs: Files of JSON lines: messages with tool calls, MCP's tools/call, or plain names and arguments.
         environment: The environment of the calls: a registered name, or FILE.py:CLASS (in Python, a class too).
         window: Certify each window of this many calls instead of whole traces of 2 to 64 calls.
         redact: Print and keep only the SHA-256 of a log's outputs and refusals; arguments are not hidden.

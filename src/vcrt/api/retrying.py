@@ -32,10 +32,10 @@ def retry(
     redact: bool = False,
     progress: Progress = SILENT,
 ) -> tuple[Retries, ...]:
-    """Say which calls of a log may be made again after their result was lost, and what differs if not.
+    """Say which calls of a log may be made again after their result was lost, and what differs if they may not.
 
-    Each call is made twice in a row, in the log's own state and in up to 15 more in which orders come to it. Declared
-    hints that this contradicts are named. Not tried: other calls between the two.
+    Each call is made twice in a row: in the state where the log makes it, and in up to 15 more where other orders make
+    it. Declared hints that this contradicts are named. Other calls between the two are not tried.
 
     Example: vcrt retry trace.jsonl --environment shop.py:Shop
 
@@ -49,7 +49,7 @@ def retry(
         For each trace or window, each call's answer (:class:`vcrt.calls.retries.Retries`).
 
     Raises:
-        VcrtError: What :func:`vcrt.lift_log` raises.
+        VcrtError: Every error of :func:`vcrt.lift_log`.
     """
     factory = required_factory(environment, log)
     with kept_processes():

@@ -29,10 +29,10 @@ def reuse(
     redact: bool = False,
     progress: Progress = SILENT,
 ) -> tuple[Reuse, ...]:
-    """Say which calls of logs a cache could have answered, by the state and the call, or by an identical history.
+    """Say which calls of logs a cache could have answered, keyed by state and call, or by an identical history.
 
-    All calls are made, one trace after another, each from its own start, in two processes; each answer that the cache
-    would give is compared with the real one.
+    Each of two processes makes all calls: one trace after another, each trace from its own start. Each answer that the
+    cache would give is compared with the real one.
 
     Example: vcrt reuse trace.jsonl --environment shop.py:Shop
 
@@ -42,11 +42,11 @@ def reuse(
         redact: Print and keep only the SHA-256 of outputs and refusals; arguments are not hidden.
 
     Returns:
-        For each trace, each call and the earlier one whose answer it could be given (:class:`vcrt.calls.reuse.Reuse`).
+        For each trace, each call with the earlier call whose answer could serve (:class:`vcrt.calls.reuse.Reuse`).
 
     Raises:
-        EnvironmentFailure: Two calls of one key were answered differently: the state's bytes leave something out.
-        VcrtError: What :func:`vcrt.lift_log` raises.
+        EnvironmentFailure: Two calls with one key got different answers: the state's bytes leave something out.
+        VcrtError: Every error of :func:`vcrt.lift_log`.
     """
     factory = required_factory(environment, *logs)
     with kept_processes():

@@ -49,23 +49,22 @@ def schedule(
 ) -> tuple[Scheduled, ...]:
     """Say which calls of a log, or steps of an episode, may run at once, which must wait, and why each waits.
 
-    For each message of a log with several calls, say which of them conflict, what each order gives, and which are safe.
+    If a message of a log has several calls, also say which of them conflict, what each order gives, and which are safe.
 
     Example: vcrt schedule trace.jsonl --environment shop.py:Shop
 
     Args:
-        source: A log of calls, with its environment; or an episode as environment/schema/seed, or a certificate's file.
+        source: A log of calls, with its environment; an episode, as environment/schema/seed; or a certificate's file.
         environment: The environment of the log's calls: a registered name, or FILE.py:CLASS (in Python, a class too).
-        dataset: Take the sealed evidence of this dataset for an episode.
+        dataset: Take the episode's sealed evidence from this dataset.
         window: Schedule each window of this many calls instead of whole traces.
         redact: Print and keep only the SHA-256 of a log's outputs and refusals; arguments are not hidden.
-        within: Seconds of replay for each trace of a log, and as many each for further calls, orders from fresh states
-            and batches. What is not settled by then keeps the log's order, and is named.
+        within: Seconds to replay each trace of a log; further calls, orders from fresh states and batches get as many
+            each. Whatever is not settled by then keeps the log's order and is named.
 
     Returns:
-        A schedule for the episode, or for each trace or window of the log, with the log's identifiers, rounds and
-        batches (:class:`vcrt.calls.scheduled.Scheduled`). If all calls of a trace are left out, its
-        entry says so.
+        The schedule of the episode, or of each trace or window of the log, with the log's identifiers, rounds and
+            batches (:class:`vcrt.calls.scheduled.Scheduled`). If all calls of a trace are left out, its entry says so.
 
     Raises:
         VcrtError: Options exclude each other; also every error of :func:`vcrt.show` and :func:`vcrt.lift_log`.

@@ -26,11 +26,11 @@ Options: TypeAlias = dict[str, tuple[Any, Any]]
 #: What options of several commands mean. Some of them a function's docstring need not say again.
 SHARED = {
     "jobs": "Worker processes; by default as many as there are cores, or one where they would share a GPU. "
-    "The result does not depend on it.",
-    "backend": "Where the workers are: local processes, or a Ray or Dask cluster (that of RAY_ADDRESS or "
-    "DASK_SCHEDULER_ADDRESS, else a local one).",
-    "verifier_timeout": "Seconds that one call of a verifier may take (a step, or a batch), in place of what each "
-    "environment says (60, or 600 for a batch).",
+    "The result does not depend on their number.",
+    "backend": "Where the workers run: in local processes, or on a Ray or Dask cluster (the one of RAY_ADDRESS or "
+    "DASK_SCHEDULER_ADDRESS, or else a local one).",
+    "verifier_timeout": "The most seconds for one call of a verifier (a step, or a batch); by default the limit "
+    "of each environment (60, or 600 for a batch).",
 }
 #: Types whose values a shell can give.
 _PLAIN = (str, int, float, bool, Path, NoneType)

@@ -105,7 +105,7 @@ CHAPTERS: Chapters = {
         ),
         "environments": Group(
             summary="what can be certified here",
-            help="List the registered environments (so it is without a name below), or validate one.",
+            help="List the registered environments, or validate one; without a name from below, they are listed.",
             parts=lambda: _ENVIRONMENTS,
             default="list",
         ),
@@ -119,10 +119,10 @@ CHAPTERS: Chapters = {
         "lift": Group(
             summary="episodes from your logs, migrations, proofs",
             help="Find episodes in files of your own, and say which of their steps commute. Each command below\n"
-            "reads one kind of file. Theories and windows of four steps of runs are certified like sampled\n"
+            "reads one kind of file. Theories, and windows of four steps of runs, are certified like sampled\n"
             "episodes: every order is replayed by itself. For proofs, and for windows of another length,\n"
-            "the numbers of legal orders come from merged replay: orders that reach equal states by the\n"
-            "same steps are continued once for all of them.",
+            "legal orders are counted by merged replay: when several orders reach equal states by the same\n"
+            "steps, vcrt continues once for all of them.",
             parts=lifters,
             kept=_SHARDS,
         ),
@@ -158,7 +158,7 @@ CHAPTERS: Chapters = {
         ),
         "prove": Command(
             function="vcrt:prove",
-            summary="that a certificate is in a dataset",
+            summary="proof that a certificate is in a dataset",
             view="vcrt.cli.verify:print_proof",
         ),
     },

@@ -126,7 +126,7 @@ def print_annotations(
 
     Args:
         json: Print one document: tools with annotations as MCP lists them, pairs, declared hints, and all evidence.
-        target: Print what may run at once as the declaration of this framework, with its evidence as comments.
+        target: Print what may run at once as this framework declares it, with the evidence as comments.
     """
     if target is not None:
         from vcrt.words.declarations import declaration

@@ -37,7 +37,7 @@ def verify(
     jobs: int | None = None,
     progress: Progress = SILENT,
 ) -> Iterator[Verified]:
-    """Replay a whole dataset, or one certificate, again in fresh processes and demand that everything agrees.
+    """Replay a whole dataset or one certificate again, in fresh processes, and require that everything agrees.
 
     A dataset is compared with its seal first; if anything was altered, it is named and nothing is replayed.
 
@@ -45,9 +45,9 @@ def verify(
 
     Args:
         dataset: A directory made by `vcrt certify`.
-        certificate: A file made by `vcrt show EPISODE --json`, checked alone, from its own bytes.
-        proof: A file made by `vcrt prove`: the certificate must be among those of the dataset that it names.
-        public_key: Demand that the seal (or the proof's) is signed by this key, a PEM file.
+        certificate: Check this file alone, from its own bytes; `vcrt show EPISODE --json` makes such files.
+        proof: A file made by `vcrt prove`; the certificate must belong to the dataset that this file names.
+        public_key: Require that this key, a PEM file, has signed the seal (with --proof, the proof's seal).
         replay: With `--no-replay`, only the seal is checked: files, manifest, leaves, signatures.
         environments: Environments that are not registered, as FILE.py:CLASS.
     """

@@ -402,7 +402,7 @@ class FormedSnapshot:
 
 
 class StepEnvironment(Environment, Generic[State]):
-    """The simple form: one transition at a time, over immutable native states (or states kept by :meth:`snapshot`)."""
+    """The simple form: it runs one step at a time, on immutable native states (or states kept by :meth:`snapshot`)."""
 
     @abstractmethod
     def initial_state(self, episode: Episode) -> State:
@@ -482,7 +482,7 @@ class StepEnvironment(Environment, Generic[State]):
 
 
 class BatchEnvironment(Environment):
-    """The batch form: subclasses give ``replay``.
+    """The batch form: subclasses give ``replay``, which answers many requests at once.
 
     It suits verifiers that answer many requests best at once, such as Lean. Its answers are :class:`Replay` objects:
 

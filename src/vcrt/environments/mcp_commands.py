@@ -96,7 +96,7 @@ def mcp_server(
     name: str = "mcp",
     ids: Sequence[str] = (),
 ) -> McpServer:
-    """Take the tools of an MCP server as an environment, by the command that starts it, over stdio or HTTP.
+    """Make an environment of an MCP server's tools from the command that starts the server, over stdio or HTTP.
 
     >>> import vcrt
     >>> server = vcrt.mcp_server("mcp-server-filesystem {state}")
@@ -105,16 +105,16 @@ def mcp_server(
 
     Args:
         command: The command that starts an MCP server, in place of an environment. {state} stands for a fresh copy of
-            its folder or file, its working directory; {port}, of a server over HTTP, for a free port.
+            the server's folder or file, its working directory; {port} stands for a free port, for HTTP.
         state: The folder or file that an MCP server begins with: it is copied, and never written to.
-        root: The path that the log has for this folder or file; by default, where it lies now.
-        restart: Start an MCP server anew for each state, and make the calls that led there again: slow, for a server
-            that keeps something in its memory.
-        shown_by: Tools without arguments, or resources, that show what an MCP server keeps in its memory; it is
-            restarted too.
+        root: The path of this folder or file in the log; by default, its path now.
+        restart: Start an MCP server anew for each state, and repeat the calls that led there. This is slow; use it for
+            a server that keeps something in its memory.
+        shown_by: Tools without arguments, or resources, that show what an MCP server keeps in its memory; this restarts
+            the server for each state, too.
         url: Where an MCP server over HTTP answers.
         name: The environment's name.
-        ids: Where ids stand that an MCP server draws, each as TOOL=PLACE: create=id, or add=notes.*.id of a list.
+        ids: Places of the ids that an MCP server draws, each as TOOL=PLACE: create=id, or add=notes.*.id for a list.
 
     Raises:
         MalformedInputError: The command is none, an id has no place, or nothing of the server's state could be seen.

@@ -40,7 +40,7 @@ _MAX_DEPTH = 65
 
 
 class UnreadableCompletion(Exception):
-    """A completion without steps that the environment can read, raised by ``parse``; its message is the reason."""
+    """``parse`` raises it for a completion without steps that the environment can read; its message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class WrittenTrace:
 
 
 class WrittenSteps(Environment):
-    """Additions by which an environment certifies a model's own text: :meth:`parse`, perhaps :meth:`solved`.
+    """What an environment adds to certify a model's own text: :meth:`parse` and, if it needs to, :meth:`solved`.
 
     A class with two bases, this one first, adds them to any existing environment.
 

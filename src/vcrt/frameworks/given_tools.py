@@ -144,12 +144,12 @@ def tools_environment(
     key_order: bool = False,
     ids: Mapping[str, str | Collection[str]] | None = None,
 ) -> type[CallEnvironment[Any]]:
-    """Make the class of an environment of tools as they are, for ``vcrt schedule LOG --environment FILE.py:NAME``.
+    """Make an environment's class from tools as they are, for ``vcrt schedule LOG --environment FILE.py:NAME``.
 
-    A tool receives the state where its framework has a place for it: ``self`` of methods, ``RunContext.deps`` of
-    pydantic-ai, ``InjectedState`` or ``ToolRuntime`` of LangGraph, ``RunContextWrapper.context`` of OpenAI Agents.
-    Arguments are validated by the framework's own schema, ``async`` is awaited, and what a tool raises is its refusal,
-    except errors such as ``ConnectionError`` or ``NameError``, which say that the tool broke.
+    A tool receives the state in the place that its framework has for it: ``self`` of methods, ``RunContext.deps`` of
+    pydantic-ai, ``InjectedState`` or ``ToolRuntime`` of LangGraph, ``RunContextWrapper.context`` of OpenAI Agents. The
+    framework's own schema validates the arguments, and ``async`` tools are awaited. An error that a tool raises is its
+    refusal, but errors such as ``ConnectionError`` or ``NameError`` mean that the tool broke.
 
     >>> class Shop:
     ...     def __init__(self): self.left = {"tea": 3}
@@ -159,22 +159,22 @@ def tools_environment(
     3
 
     Args:
-        tools: A class, whose public methods are the tools of the objects that it makes; an object with such methods;
-            functions, methods and tools of pydantic-ai, LangChain or OpenAI Agents, one or several; a toolset or an
-            agent of pydantic-ai; a server of FastMCP or of the package mcp, in memory.
-        state: What makes the state before the first call: a class or function, with no parameter or with one for the
-            log's initial state; or :func:`sqlite_file`, :func:`folder` or :func:`module_globals`. By default, the
-            objects of the given methods; nothing for functions.
-        tools_of: Makes the tools, in place of ``tools``, of the state: for tools that hold it in a closure.
+        tools: A class or an object, whose public methods are then the tools; one or several functions, methods, or
+            tools of pydantic-ai, LangChain or OpenAI Agents; a toolset or an agent of pydantic-ai; or a server of
+            FastMCP or of the package mcp, in memory.
+        state: What makes the state before the first call: a class or function, without parameters or with one for the
+            log's initial state; or :func:`sqlite_file`, :func:`folder` or :func:`module_globals`. By default, the state
+            is the objects of the given methods; functions have none.
+        tools_of: In place of ``tools``, makes the tools from the state: for tools that hold the state in a closure.
         name: The environment's name; by default, that of the module that calls this function.
         ignored: Attributes of the state that no call can see, such as caches.
         key_order: Whether the order of a mapping's keys is part of the state.
-        ids: For each tool that draws ids by Python (``uuid.uuid4``, ``secrets``, ``random``), their places in its
-            outputs, such as ``{"create": "id"}``. Each call of these tools then draws numbers of its own, whatever ran
-            before it, and later calls of a log get the ids that replay drew in place of the log's.
+        ids: For each tool that draws ids in Python (``uuid.uuid4``, ``secrets``, ``random``), their places in its
+            outputs, such as ``{"create": "id"}``. Each call of these tools then draws its own numbers, whatever ran
+            before it. In later calls of a log, the ids that replay drew replace the log's.
 
     Raises:
-        MalformedInputError: There is no tool, two have one name, or something is no tool.
+        MalformedInputError: There is no tool, two tools have the same name, or something given is not a tool.
     """
     if (tools is None) == (tools_of is None):
         raise MalformedInputError(

@@ -361,20 +361,20 @@ def postgres(
 ) -> ToolState:
     """Take a database of PostgreSQL as the state of tools; the database itself is copied, never written to.
 
-    Each process makes one copy on the same server, which is dropped at the end. A state is the rows of all tables and
-    the values of all sequences, which are put back whoever committed them. Refused by name: calls that create, alter
-    or drop something, or leave a transaction open; databases with materialized views, foreign tables, large objects, or
-    tables of another role. Not seen: notifications (``LISTEN``), locks, roles, rights, and settings of the database
-    (``ALTER DATABASE ... SET``), which no copy has. ``now()`` is the server's clock.
+    Each process makes one copy on the same server and drops it at the end. A state is the rows of all tables and the
+    values of all sequences; these are put back, whoever committed them. An error names what is refused: calls that
+    create, alter or drop something, or leave a transaction open; databases with materialized views, foreign tables,
+    large objects, or tables of another role. A state has no notifications (``LISTEN``), locks, roles or rights, and a
+    copy lacks the database's settings (``ALTER DATABASE ... SET``). ``now()`` is the server's clock.
 
     >>> import vcrt
     >>> state = vcrt.postgres("postgresql://me@localhost/shop")  # nothing is connected to yet
 
     Args:
         url: The database's address, such as ``postgresql://me:secret@localhost/shop``. While it is copied, nobody may
-            be connected to it, and the role needs ``CREATEDB``. An empty one is ``template0``.
-        opened: Makes of the address of a copy what the tools receive in a call; by default ``psycopg.connect``. What it
-            makes is closed after each call; a connection of psycopg is committed unless the tool raises.
+            be connected to it, and the role needs ``CREATEDB``. For an empty one, name ``template0``.
+        opened: Turns the address of a copy into what the tools receive in a call; by default ``psycopg.connect``. Its
+            result is closed after each call; a connection of psycopg is committed unless the tool raises.
         script: SQL that is run in each new copy.
         row_order: Whether the order of rows counts. A query without ``ORDER BY`` may show it, but PostgreSQL promises
             none, and each ``UPDATE`` changes it. With False, rows are a set.

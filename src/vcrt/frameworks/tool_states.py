@@ -314,8 +314,8 @@ def opened_at(opened: Callable[[str], Any] | None, path: str) -> Iterator[Any]:
 def module_globals(*names: str) -> ToolState:
     """Take globals of modules as the state of tools, each named as ``module:NAME``.
 
-    A call finds the state's objects in the place of the globals, and the globals are put back after it. Code that holds
-    such an object under another name (``from shop import STOCK``) does not see the state; it is named in an error.
+    During a call, the globals are the state's objects; afterwards the old globals are put back. Code that holds a
+    global under another name (``from shop import STOCK``) does not see the state; an error names it.
 
     >>> import vcrt
     >>> state = vcrt.module_globals("string:digits")
@@ -351,11 +351,11 @@ def sqlite_file(
 
     Args:
         template: The file to begin with; None for an empty database.
-        opened: Makes of the path of a copy what the tools receive in a call; by default ``sqlite3.connect``. What it
-            makes is closed after each call, so what is not committed then is lost, except on a connection of sqlite3.
+        opened: Turns the path of a copy into what the tools receive in a call; by default ``sqlite3.connect``. Its
+            result is closed after each call: what is not committed then is lost, except on a connection of sqlite3.
         script: SQL that is run in each new copy.
-        row_order: Whether the order of rows counts, which a query without ``ORDER BY`` shows. With False, rows are a
-            set, and numbers of rows that no column shows do not count.
+        row_order: Whether the order of rows counts; a query without ``ORDER BY`` shows it. With False, rows are a set,
+            and row numbers that no column shows do not count.
 
     Raises:
         MalformedInputError: There is no such file.
@@ -371,7 +371,7 @@ def folder(
 ) -> ToolState:
     """Take a folder as the state of tools; the folder itself is copied, never written to.
 
-    Where a copy lies is no part of arguments and outputs: ``{state}`` stands for it.
+    In arguments and outputs, ``{state}`` stands for the path of the copy.
 
     >>> import os, vcrt
     >>> def tools(path):
@@ -385,7 +385,7 @@ def folder(
 
     Args:
         template: The folder to begin with; None for an empty one.
-        opened: Makes of the path of a copy what the tools receive in a call; by default, the path.
+        opened: Turns the path of a copy into what the tools receive in a call; by default, the path itself.
         ignored: Patterns (``fnmatch``) of paths that no tool reads.
 
     Raises:

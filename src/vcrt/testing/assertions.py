@@ -77,19 +77,19 @@ def assert_commutes(
 ) -> None:
     """Assert that every order of the calls ends in the same state and gives each call the same output.
 
-    Every order of up to 5 calls is replayed, twice. More are compared in the contexts that orders reach, as
-    :func:`vcrt.schedule` does, and beyond 10 calls or so in some of them. With pytest, ``--vcrt-update`` records the
-    certificate; a recorded one that no longer holds fails.
+    With up to 5 calls, every order is replayed twice. More calls are compared in the contexts that orders reach, as
+    :func:`vcrt.schedule` does; with more than about 10, only in some of these. With pytest, ``--vcrt-update`` records
+    the certificate; the test fails if a recorded one no longer holds.
 
     Example: assert_commutes("shop.py:SHOP", [("look", {"item": "tea"}), ("look", {"item": "rice"})])
 
     Args:
         environment: The environment's class or factory, or ``FILE.py:NAME``.
         calls: 2 to 64 calls, each a tool's name and its arguments; or a log's path: the calls of each of its traces.
-        initial: What the environment's ``reset`` is given. A log says it itself.
+        initial: What the environment's ``reset`` receives. A log states its own.
 
     Raises:
-        AssertionError: Two orders differ; it shows both. Or the recorded certificate differs.
+        AssertionError: Two orders differ (the error shows both), or the recorded certificate differs.
         VcrtError: The environment or the calls give no answer.
     """
     __tracebackhide__ = True
@@ -105,15 +105,15 @@ def assert_declared(
 ) -> None:
     """Assert that replay of calls contradicts no hint on a tool (``read_only``, ``idempotent``, ``sequential``).
 
-    A hint that these calls do not test is a :class:`VcrtWarning`.
+    A hint that these calls do not test gives a :class:`VcrtWarning`.
 
     Args:
         environment: The environment's class or factory, or ``FILE.py:NAME``; its ``tools()`` have the hints.
         logs: A log's path, or several; or calls, each a tool's name and its arguments.
-        initial: What the environment's ``reset`` is given, for calls. A log says it itself.
+        initial: For calls, what the environment's ``reset`` receives. A log states its own.
 
     Raises:
-        AssertionError: A hint is contradicted; it names the calls that show it.
+        AssertionError: A hint is contradicted; the error names the calls that show this.
         VcrtError: The environment or the calls give no answer, or no hint is declared.
     """
     __tracebackhide__ = True

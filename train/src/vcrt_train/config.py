@@ -87,8 +87,8 @@ class ModelConfig(_Settings):
     relation_names: Annotated[RelationNames, arg(aliases=["--relation-names"])] = "opaque"
     """How a language model gets relations: by opaque names (`A r1 C;`), or in words (`A must come before C.`)."""
     scoring: Annotated[Backend, arg(aliases=["--scoring"])] = "auto"
-    """How orders are scored, always exactly: `naive` runs each order by itself, which works with every causal model,
-    also if it cannot use the faster ways."""
+    """How orders are scored; every way is exact. `naive` runs each order by itself: it works with every causal model,
+    even one that cannot use the faster ways."""
 
     def __post_init__(self) -> None:
         _require(bool(self.backbone), "model.backbone", self, "a name or a folder")
@@ -109,12 +109,12 @@ class AdapterConfig(_Settings):
     rank: Annotated[int, arg(aliases=["--lora-rank"])] = 0
     """Rank of the adapters (the paper: 64); 0 trains all parameters."""
     alpha: Annotated[float | None, arg(aliases=["--lora-alpha"])] = None
-    """An adapter's product is multiplied by alpha / rank; twice the rank by default (the paper: 128)."""
+    """An adapter's product is multiplied by alpha / rank; by default, alpha is twice the rank (the paper: 128)."""
     dropout: Annotated[float, arg(aliases=["--lora-dropout"])] = 0.0
-    """Share of the adapters' input features that an update drops, the same for all its tokens (the paper:
-    dropout 0.05)."""
+    """An update drops this share of the adapters' input features, the same ones for all its tokens (the paper: dropout
+    0.05)."""
     recurrent: Annotated[bool, arg(aliases=["--lora-recurrent"])] = False
-    """Adapt the projections of recurrent layers (gated DeltaNet, Mamba) too, not attention and MLP alone."""
+    """Adapt the projections of recurrent layers (gated DeltaNet, Mamba) as well as those of attention and MLP."""
 
     def __post_init__(self) -> None:
         _require(self.rank >= 0, "adapter.rank", self, "0 or more")
@@ -143,16 +143,16 @@ class OptimiserConfig(_Settings):
     """The settings of AdamW."""
 
     learning_rate: Annotated[float | None, arg(aliases=["--learning-rate"])] = None
-    """The learning rate of all methods; a search draws others around it. By default 1e-3 for embedded backbones and
-    5e-6 (the paper's) for language models."""
+    """The learning rate of all methods; a search draws other rates around it. By default 1e-3 for embedded backbones
+    and 5e-6 (the paper's) for language models."""
     weight_decay: float = 0.0
     """Decoupled weight decay."""
     betas: tuple[float, float] = (0.9, 0.999)
     """Decay of the running averages of the gradient and of its square."""
     eps: float = 1e-8
-    """Added to the denominator."""
+    """A number that AdamW adds to the denominator."""
     max_gradient_norm: float = 1.0
-    """Gradients are scaled down to this norm."""
+    """Gradients with a larger norm are scaled down to this norm."""
 
     def __post_init__(self) -> None:
         rate = self.learning_rate
@@ -219,9 +219,9 @@ class EstimatorConfig(_Settings):
     """How orbit masses are computed if there are too many orders to enumerate."""
 
     max_legal_prefixes: int = 512
-    """If no record of an update has more legal prefixes than this, masses are exact from all; 0 always estimates."""
+    """Masses are exact up to this many legal prefixes in each record of an update, else estimated; 0 estimates all."""
     num_paths: int = 16
-    """Number of orders, masked to legal moves, from which a mass is estimated for each prompt."""
+    """For each prompt, a mass is estimated from this many orders, drawn with legal moves alone."""
     scheme: Scheme = "systematic"
     """How these orders are drawn: each by itself, or spread evenly over the distribution."""
     num_swaps: int = 8
@@ -239,7 +239,7 @@ class ScheduleConfig(_Settings):
     """How long a run is, how its learning rate changes, and after which updates it is kept."""
 
     updates: Annotated[int, arg(aliases=["--updates"])] = 400
-    """Updates of each run, or of each trial of a search, which may be shorter (the paper: 400)."""
+    """Updates of each run, or of each trial of a search; trials may be shorter (the paper: 400)."""
     epochs_per_update: int = 2
     """Optimiser steps on the same samples (the paper: 2)."""
     dual_steps: DualSteps = "update"
@@ -247,10 +247,10 @@ class ScheduleConfig(_Settings):
     warmup_updates: int = 0
     """The learning rate rises in equal steps over this many updates."""
     decay: Decay = "constant"
-    """How the learning rate falls after the warm-up, towards 0 at the last update, unless it is constant."""
+    """After the warm-up, the learning rate is constant, or falls in this way towards 0 at the last update."""
     checkpoints: Annotated[tuple[int, ...], arg(aliases=["--checkpoints"])] = ()
-    """The updates after which runs are kept and later scored, the last one included; by default 50, 100, 150, every
-    400th and the last."""
+    """The updates after which runs are kept and later scored; they must include the last. By default 50, 100, 150,
+    every 400th and the last."""
     validate_every: int = 50
     """At multiples of this number of updates, and after the last, the log records the greedy pass rate on at most 64
     source items that are set aside; 0 means never. No result depends on it."""
@@ -279,7 +279,7 @@ class ScheduleConfig(_Settings):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryConfig(_Settings):
-    """How an update saves memory by more computation; its result differs only by rounding."""
+    """How an update computes more to save memory; its result differs only by rounding."""
 
     prompts_at_a_time: Annotated[int | None, arg(aliases=["--prompts-at-a-time"])] = None
     """A process scores at most this many prompts at a time; by default all prompts of its share."""

@@ -41,7 +41,7 @@ def lift_clrs(
     backend: Backend = "local",
     progress: Progress = SILENT,
 ) -> Lifted:
-    """Lift all windows of genuine runs of CLRS algorithms; those of four steps are certified, others reported.
+    """Lift all windows of steps from genuine runs of CLRS algorithms; certify those of four steps, report others.
 
     Example: vcrt lift clrs mst_kruskal --runs 10
 
@@ -51,7 +51,7 @@ def lift_clrs(
             lies in OUTPUT.shards.
         runs: Genuine runs whose windows are lifted.
         length: Length of those runs' inputs.
-        steps: Steps of a window, 2 to 8; others than 4 are reported, not frozen, by this process alone.
+        steps: Steps of a window, 2 to 8. Windows of another length are reported by this process alone, not frozen.
         seed: Seed of the first run.
 
     Raises:

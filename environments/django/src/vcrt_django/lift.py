@@ -33,20 +33,20 @@ def lift_django(
 ) -> DjangoLift:
     """Judge branches of migrations that `makemigrations --merge` would ask about: what commutes, which order is right.
 
-    This runs the project's code (settings, apps, migrations) in a worker process. Its databases are never connected to:
-    an empty SQLite in memory takes their place or, with `database`, a new one on that server. They hold what migrations
-    and `migrate` put there.
+    This runs the project's code (settings, apps, migrations) in a worker process. It never connects to the project's
+    databases: an empty SQLite in memory takes their place or, with `database`, a new database on that server. These
+    hold what migrations and `migrate` put there.
 
     Example: vcrt lift django myproject
 
     Args:
-        project: The folder of manage.py.
-        settings: The module of its settings; by default what DJANGO_SETTINGS_MODULE or manage.py says.
-        app: This app alone.
-        window: Judge consecutive operations of each migration, so many at a time, in place of branches.
-        database: sqlite, or postgresql://USER@HOST/NAME of a server on which a database is made and dropped.
+        project: The folder with manage.py.
+        settings: The module of the project's settings; by default what DJANGO_SETTINGS_MODULE or manage.py says.
+        app: Judge this app alone.
+        window: Judge consecutive operations of each migration, this many at a time, instead of branches.
+        database: sqlite, or postgresql://USER@HOST/NAME: on that server, a database is made and dropped.
         python: The Python of the project's own environment, 3.11 or later, if vcrt is not installed there.
-        rows: A file of SQL that puts rows where two branches begin; without it, empty tables get a few made ones.
+        rows: A file of SQL that puts rows where two branches begin; without it, empty tables get a few made-up rows.
 
     Raises:
         VcrtError: The project does not load, has nothing to judge, or its migrations need another database.

@@ -46,20 +46,20 @@ def lift_lean(
     steps: int = 4,
     progress: Progress = SILENT,
 ) -> Iterator[FileLift | MalformedInputError]:
-    """Report on the proofs of Lean files, by windows of consecutive steps: how many orders are legal, which commute.
+    """Report, for windows of consecutive steps in Lean proofs, how many orders are legal and which steps commute.
 
-    The Lean of the files' own project judges them, with their imports. A file that cannot be read gives an error in its
-    place and does not stop the others. The exit status is 2 if a file cannot be read or nothing can be judged.
+    The Lean of the files' own project judges the files, with their imports. A file that cannot be read gives an error
+    in its place and does not stop the others. The exit status is 2 if a file cannot be read or nothing can be judged.
 
     Example: vcrt lift lean Proofs.lean --project .
 
     Args:
         files: Lean files of the project.
-        project: The folder of their Lake project, built by lake build; must be given.
+        project: The folder of the files' Lake project, built by lake build; it must be given.
         steps: Steps of a window, 2 to 8.
 
     Raises:
-        UnavailableError: There is no fit Lean. Like the next, it is raised at once, not with the first file.
+        UnavailableError: There is no suitable Lean. Like the next error, it is raised at once, not with the first file.
         MalformedInputError: The folder is no project.
     """
     files = some(files)

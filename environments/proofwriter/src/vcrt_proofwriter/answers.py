@@ -33,7 +33,7 @@ class Answers:
 
 
 def theories(files: Sequence[str | Path]) -> list[Answers]:
-    """Read ProofWriter files, answer every question, and compare with the gold answers and with clingo.
+    """Read ProofWriter files, answer every question, and compare the answers with the gold ones and with clingo's.
 
     Example: vcrt theories meta-test.jsonl
 

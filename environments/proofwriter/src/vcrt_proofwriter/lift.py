@@ -55,7 +55,7 @@ def lift_proofwriter(
     backend: Backend = "local",
     progress: Progress = SILENT,
 ) -> Lifted:
-    """Certify episodes of four steps from ProofWriter theories, every order replayed by itself.
+    """Certify episodes of four steps from ProofWriter theories; every order is replayed by itself.
 
     Example: vcrt lift proofwriter theories.jsonl
 
@@ -63,10 +63,10 @@ def lift_proofwriter(
         files: JSON lines, each an official structured row or an English theory with its questions.
         output: A new dataset of the certified episodes; nothing is written without it. Until it is whole, finished work
             lies in OUTPUT.shards.
-        limit: The most episodes of a schema from one theory.
+        limit: Take at most this many episodes of a schema from one theory.
 
     Raises:
-        VcrtError: Nothing was found, a file is not there or empty; or, before anything is read, `output` exists.
+        VcrtError: Nothing was found, or a file is missing or empty; or, before anything is read, `output` exists.
     """
     if limit is not None:
         require_within("limit", limit, 1)

@@ -46,10 +46,10 @@ _STANDS = "a proof that Rocq accepts as it stands, over its standard library alo
 def lift_rocq(
     files: Sequence[str | Path], *, steps: int = 4, progress: Progress = SILENT
 ) -> Iterator[FileLift | MalformedInputError]:
-    """Report on the proofs of Rocq files, by windows of consecutive steps: how many orders are legal, which commute.
+    """Report, for windows of consecutive steps in Rocq proofs, how many orders are legal and which steps commute.
 
-    Each window starts in the state that the file has before it. A file that cannot be read gives an error in its place
-    and does not stop the others. The exit status is 2 if a file cannot be read or nothing can be judged.
+    Each window starts in the state that its file reaches just before it. A file that cannot be read gives an error in
+    its place and does not stop the others. The exit status is 2 if a file cannot be read or nothing can be judged.
 
     Example: vcrt lift rocq Proofs.v
 
@@ -58,7 +58,7 @@ def lift_rocq(
         steps: Steps of a window, 2 to 8.
 
     Raises:
-        UnavailableError: There is no fit Rocq. It is raised at once, not with the first file.
+        UnavailableError: There is no suitable Rocq. This error is raised at once, not with the first file.
     """
     files = some(files)
     require_within("steps", steps, MIN_STEPS, MAX_LIFTED)

@@ -111,9 +111,9 @@ def plan(
         search: A file made by `vcrt search`; each method and fold gets the settings that the search chose.
         seed: Seed of everything.
         also_test: Further verified datasets, such as of longer episodes; runs are also scored on their held-out parts.
-        check_search: Number of the search's trials to run again, about half of them chosen ones; refuse the search if
-            one has another result. Without this, the plan calls the search unverified. A search on a GPU cannot be
-            checked, because trials do not repeat bit for bit there.
+        check_search: Run this many of the search's trials again, about half of them trials that it chose; refuse the
+            search if one has another result. Without this, the plan calls the search unverified. A search on a GPU
+            cannot be checked, because trials do not repeat bit for bit there.
 
     Returns:
         The experiment; its ``plan.warnings`` say why a held-out environment may not be new to the model.
@@ -166,13 +166,13 @@ def train(
     progress: Progress = SILENT,
     other_code: str | None = None,
 ) -> dict[str, str]:
-    """Train every planned run that is not finished, and return each run's last checkpoint's digest: ``vcrt train``.
+    """Train every unfinished run of the plan; return the digest of each run's last checkpoint: ``vcrt train``.
 
     An interrupted run continues from its last checkpoint; ``resume`` changes nothing. ``jobs`` is the number of worker
     processes, with one run each: by default the number of cores, or one on a GPU. ``prompts_at_a_time`` and
-    ``gradient_checkpointing`` override the plan's settings of memory; the result differs only by rounding. Processes of
-    `torchrun` or `accelerate launch` share each update. ``other_code`` is the reason to train with source code of vcrt
-    other than the plan's; every report shows it.
+    ``gradient_checkpointing`` override the plan's memory settings; the result differs only by rounding. Processes of
+    `torchrun` or `accelerate launch` share each update. ``other_code`` is your reason for training with other source
+    code of vcrt than the plan's; every report shows it.
 
     Raises :class:`vcrt.errors.RunError` if dataset, backbone or code is not the planned one, and
     :class:`vcrt.errors.OutOfMemory`, which says what needs less memory.
@@ -214,10 +214,10 @@ def evaluate(
 
     Args:
         experiment: An experiment whose runs are all trained.
-        reopen_reason: Why the folds are opened again.
+        reopen_reason: Your reason for opening the folds again.
         jobs: Worker processes; by default as many as there are cores, or one on a GPU.
         prompts_at_a_time: Score this many prompts in one pass; fewer need less memory.
-        other_code: Why to score with source code of vcrt other than the plan's; every later report shows it.
+        other_code: Your reason for scoring with other source code of vcrt than the plan's; every later report shows it.
 
     Raises:
         RunError: A run is not finished, or the folds were opened before and no reason is given.
@@ -244,9 +244,9 @@ def trained_policy(
 ) -> Policy:
     """Return the policy of a finished run for :func:`decide`; with ``frozen``, the backbone as it was before training.
 
-    ``run`` is METHOD/HELD-OUT/SEED; by default it is the only run, or the only one of ``vcrt``. ``update`` chooses a
-    checkpoint; the last one by default. Nothing is recorded: questions about held-out episodes before :func:`evaluate`
-    make its result less blind, and no report can show it. Raises :class:`vcrt.errors.RunError` and
+    ``run`` is METHOD/HELD-OUT/SEED; by default the only run, or the only run of the method ``vcrt``. ``update`` chooses
+    a checkpoint; the last one by default. Nothing is recorded. If you ask about held-out episodes before
+    :func:`evaluate`, its result is less blind, and no report can show that. Raises :class:`vcrt.errors.RunError` and
     :class:`vcrt.errors.UnknownNameError`.
     """
     from vcrt_train.protocol.decision import chosen_run, frozen_policy, load_policy

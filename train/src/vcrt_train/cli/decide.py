@@ -37,15 +37,15 @@ def decide(
     """Ask a trained policy in which order to take operations, given the relations between them.
 
     Prints the greedy order, its exact probability, and the orbit mass: the probability of all orders that keep every
-    required pair, estimated with a standard error if they are too many to score. A record is JSON: {"operations":
-    ["a", "b"], "relations": [["a", "b", "precedes"]]}, of 2 to 64 operations, with kinds commutes, precedes and
-    conflicts (the first stands before the second), or the output of `vcrt show EPISODE --json` or `vcrt lift lean
-    --json`. Nothing is written, and the dataset is not needed.
+    required pair. If these are too many to score, the mass is an estimate with a standard error. A record of 2 to 64
+    operations is JSON: {"operations": ["a", "b"], "relations": [["a", "b", "precedes"]]}. Kinds are commutes, precedes
+    and conflicts; with the last two, the first stands before the second. The output of `vcrt show EPISODE --json`
+    or `vcrt lift lean --json` is a record, too. Nothing is written, and the dataset is not needed.
 
     Example: vcrt decide runs/experiment record.json --run vcrt/clrs/0
 
     Args:
-        run: A run as METHOD/HELD-OUT/SEED; by default the only one, or the only one of vcrt.
+        run: A run as METHOD/HELD-OUT/SEED; by default the only run, or the only run of the method vcrt.
         update: The checkpoint after this update; the last one by default.
         experiment: An experiment with finished runs.
         record: The file of a record, or - for the standard input.

@@ -27,19 +27,19 @@ ConfigFile = Annotated[
     Path | None,
     tyro.conf.arg(
         name="config",
-        help="A TOML file with settings, in tables such as [objective]; options of the command line stand above it.",
+        help="A TOML file with settings, in tables such as [objective]; options on the command line override it.",
     ),
 ]
 SettingsName = Annotated[
     str | None,
     tyro.conf.arg(
         name="settings",
-        help=f"Settings that come with vcrt, below those of the file: {', '.join(settings_names())}.",
+        help=f"Settings that come with vcrt; those of the file override them: {', '.join(settings_names())}.",
     ),
 ]
 PrintConfig = Annotated[
     bool,
-    tyro.conf.arg(help="Print all settings as a file for --config, and do nothing."),
+    tyro.conf.arg(help="Print all settings as a file for --config, and do nothing else."),
 ]
 #: Further options of every command that takes settings: the type of each option, and its default.
 CONFIG_OPTIONS = {

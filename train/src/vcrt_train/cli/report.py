@@ -32,7 +32,7 @@ def report(
 
     Args:
         experiment: An evaluated experiment.
-        output: A new folder to write to; by default `report` in the experiment, where it replaces an earlier report.
+        output: A new folder to write to; by default `report` in the experiment, where an earlier report is replaced.
         table: Print this one table and write nothing; the names are those of the report's CSV files.
         form: How `--table` is printed.
     """

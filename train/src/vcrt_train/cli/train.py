@@ -56,7 +56,7 @@ def train(
             differs only by rounding.
         trackers: Trackers that record every update: tensorboard, trackio and wandb write below EXPERIMENT/tracking and
             need no network; other trackers of accelerate work by name too.
-        other_code: Why to train with source code of vcrt other than the plan's; every later report shows it.
+        other_code: Your reason to train with other source code of vcrt than the plan's; every later report shows it.
     """
     from vcrt_train.protocol.source_validation import (
         RULE,
@@ -151,6 +151,6 @@ def print_evaluated(_: Scores, *, experiment: Path, reopen: bool = False) -> Non
     """Print the next command.
 
     Args:
-        reopen: Open again folds that were scored before; every later report says so.
+        reopen: Open folds again that were scored before; every later report says so.
     """
     say(plain_console(), f"next: vcrt report {experiment}")

@@ -123,7 +123,7 @@ def create_experiment(plan: Plan, path: Path, *, search: Search | None = None) -
 
 
 def open_experiment(path: str | Path) -> Experiment:
-    """Open an experiment; raises :class:`RunError` unless its ledger has exactly one plan, which is this one."""
+    """Open an experiment; raises :class:`RunError` unless its ledger has exactly one plan, the experiment's own."""
     path = Path(path)
     plan = read_plan(path / PLAN_FILE)
     # An experiment may be copied alone, or moved together with the files beside it.
