@@ -144,7 +144,7 @@ def test_a_lock_is_a_plain_file(tmp_path: Path, kind: str) -> None:
     else:
         lock.symlink_to(elsewhere if kind == "dangling link" else "/dev/null")
     with (
-        pytest.raises(RunError, match="no plain file"),
+        pytest.raises(RunError, match="not a plain file"),
         sole_user(lock, "this", RunError),
     ):
         pass

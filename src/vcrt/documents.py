@@ -51,7 +51,7 @@ def strict_json(data: bytes | str) -> Any:
     try:
         value = json.loads(data, object_pairs_hook=_without_repetition, parse_constant=_no_number)
         if _deeper_than(value, MAX_DEPTH):
-            raise ValueError(f"lists and objects in one another, more than {MAX_DEPTH} deep")
+            raise ValueError(f"lists and objects that are nested more than {MAX_DEPTH} deep")
         canonical_json(value)
     except RecursionError as error:
         raise ValueError(str(error)) from error

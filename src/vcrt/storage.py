@@ -146,10 +146,10 @@ def alone_in(
 
 def _opened_lock(path: Path, error: type[VcrtError]) -> int:
     odd = error(
-        "a lock that is no plain file",
+        "the lock is not a plain file",
         where=str(path),
         expected="an empty file, or nothing of that name",
-        remedy="remove it, after a look at where this folder is from",
+        remedy="find out where this folder comes from, then remove the lock",
     )
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:

@@ -68,7 +68,7 @@ def test_samples_are_replayed_twice_and_nothing_is_frozen(capsys, tmp_path, monk
     code, out, _ = run(capsys, "annotate", *options)
     assert code == 0
     assert "3 episodes from 2 sources" in out
-    assert "bounds hold at 95%" in out
+    assert "each bound holds by itself, at 95%" in out
     assert not list(tmp_path.iterdir())
 
 
@@ -185,7 +185,7 @@ def test_what_it_cannot_annotate_is_said(log, lifted, tmp_path):
         vcrt.annotate(environment="clrs")
     with pytest.raises(DatasetError, match="a dataset without environment 'shop'"):
         vcrt.annotate([lifted.dataset.path], environment=Shop)
-    with pytest.raises(vcrt.VcrtError, match="schemas of what is not sampled"):
+    with pytest.raises(vcrt.VcrtError, match="schemas were given together with sources"):
         vcrt.annotate([log], environment=file_store.Files, schemas=["calls"])
     with pytest.raises(vcrt.VcrtError, match="at most 1"):
         vcrt.annotate([log], environment=file_store.Files, risk=1.5)

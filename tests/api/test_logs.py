@@ -254,7 +254,7 @@ def test_redacted_secrets_are_nowhere(tmp_path, monkeypatch, command, wrong):
     [
         ({"name": "look", "arguments": "{item"}, "arguments are no JSON"),
         ({"name": "look", "arguments": [1]}, "arguments are no object"),
-        ({"role": "tool", "tool_call_id": "9", "content": "x"}, "does not stand before it"),
+        ({"role": "tool", "tool_call_id": "9", "content": "x"}, "has no call before it"),
         ({"what": 1}, "none of the forms"),
         (["look"], "none of the forms"),
     ],
@@ -438,7 +438,7 @@ def test_a_log_without_its_environment_is_not_taken_for_a_certificate(capsys, wr
     for name in ("trace.jsonl", "trace.json"):
         path = written(plain(), name)
         message = refused(capsys, "schedule", path)
-        assert "a log without the environment of its calls" in message
+        assert "the environment of the log's calls was not named" in message
         assert f"vcrt schedule {path} --environment" in message
     assert "documented form" in refused(capsys, "schedule", written([{}], "bad.json"), code=4)
 
@@ -505,8 +505,8 @@ def test_what_cannot_be_lifted_is_said(written, tmp_path):
         (lambda: vcrt.lift_log([], environment=Shop), "lift what"),
         (lambda: vcrt.lift_log([written(plain())], environment="clrs"), "steps are no calls"),
         (lambda: vcrt.lift_log([written(plain())], environment="no.py:Shop"), "no file no.py"),
-        (lambda: vcrt.schedule("clrs/heapsort/1", window=3), "a window of an episode"),
-        (lambda: vcrt.schedule("clrs/heapsort/1", redact=True), "an episode to redact"),
+        (lambda: vcrt.schedule("clrs/heapsort/1", window=3), "needs a log and its environment"),
+        (lambda: vcrt.schedule("clrs/heapsort/1", redact=True), "needs a log and its environment"),
     ):
         with pytest.raises(VcrtError, match=f"(?s){message}"):
             call()
@@ -753,7 +753,7 @@ def test_a_copy_that_leaves_something_out_ends_in_an_error(scheduled, command, b
     calls = [*notes, ("open", {}), ("note", {"text": "x"}), ("buy", {"item": "tea"})]
     code, said = scheduled(*command, calls=calls)
     assert code == 2, said
-    assert "a state of which a copy does not keep everything" in said
+    assert "a copy of the state does not keep everything" in said
     assert "state.session" in said
     assert "wave" not in said
 
@@ -763,7 +763,7 @@ def test_what_only_some_orders_lose_is_no_schedule_and_said_alike_throughout(sch
     calls = [("close", {"again": 1}), ("open", {}), ("close", {}), ("buy", {"item": "tea"})]
     code, said = scheduled("lift", "log", calls=[*calls, *((name, {}) for name in more)])
     assert code == 2, said
-    assert "a state of which a copy does not keep everything" in said
+    assert "a copy of the state does not keep everything" in said
     assert "state.session" in said
     assert "context_dependent" not in said
     assert "--window" not in said

@@ -113,7 +113,7 @@ def test_traces_of_one_name_are_told_apart(tmp_path):
 
 def test_what_the_state_leaves_out_is_an_error_and_no_answer(tmp_path):
     log = written(tmp_path / "log.jsonl", [get("a"), get("b"), get("a")])
-    with pytest.raises(EnvironmentFailure, match="answered differently") as caught:
+    with pytest.raises(EnvironmentFailure, match="has different answers") as caught:
         vcrt.reuse([log], environment=Counting)
     assert "call 0 and" in str(caught.value)
     assert "call 2" in str(caught.value)

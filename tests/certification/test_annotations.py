@@ -275,7 +275,7 @@ def test_states_of_one_hash_that_are_not_equal_are_told(episodes):
 def test_steps_that_are_no_calls_are_refused():
     made = cells_episode([["get", 0, 1], ["set", 0, 2]])
     (replays,) = replay_lattices(CELLS, [made])
-    with pytest.raises(ValueError, match="an environment whose steps are no calls"):
+    with pytest.raises(ValueError, match="the environment's steps are no calls"):
         Evidence().add(made, replays.tree)
 
 

@@ -337,7 +337,7 @@ def test_an_environment_that_gives_no_spans_in_order_is_named():
             trace = super().parse(task, completion)
             return type(trace)(initial=trace.initial, steps=trace.steps[::-1])
 
-    with pytest.raises(MalformedInputError, match="one behind the other"):
+    with pytest.raises(MalformedInputError, match="do not follow each other"):
         judged(SOLUTION, Overlapping)
     with pytest.raises(MalformedInputError, match="does not read what a model writes"):
         judged(SOLUTION, lambda: vcrt.load_environment("clrs"))

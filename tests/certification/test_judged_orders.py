@@ -171,7 +171,7 @@ def test_nothing_is_judged_unless_it_is_asked_for():
 
 @pytest.mark.parametrize("number", [-1, 1.5, "3", True, None])
 def test_a_number_of_orders_that_is_none_is_refused(number):
-    with pytest.raises(MalformedInputError, match="a number of orders that is none"):
+    with pytest.raises(MalformedInputError, match="not a valid number of orders"):
         vcrt.certify_completion(Letters, TASK, "a b c", max_judged=number)
 
 

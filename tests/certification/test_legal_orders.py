@@ -230,7 +230,7 @@ def test_what_was_exported_is_evaluated_alike(frozen, monkeypatch):
     assert judged(back[:5]) == judged(items[:5])
     older = {**rows[0], "unreplayed": rows[0]["unreplayed"].replace('"outputs"', '"others"')}
     with pytest.raises(
-        MalformedInputError, match="what the reference order's steps gave"
+        MalformedInputError, match="lacks the outputs of the reference order"
     ) as caught:
         from_dataset([older])
     assert items[0].episode_id in caught.value.where

@@ -481,8 +481,6 @@ def test_a_clients_name_that_fits_two_tools_is_refused_by_name(tmp_path):
     with pytest.raises(vcrt.errors.MalformedInputError) as raised:
         vcrt.schedule(log, environment=TwoReadings)
     message = str(raised.value)
-    assert "names that may be of two tools" in message
+    assert "a name fits two tools" in message
     assert "log.jsonl:1" in message
-    assert (
-        "in place of mcp__desk__db__read write db__read or read, the one that was called" in message
-    )
+    assert "replace mcp__desk__db__read by the tool that was called: db__read or read" in message

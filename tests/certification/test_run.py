@@ -209,7 +209,7 @@ def test_backwards_replay_asks_for_the_same_in_another_succession():
 
 
 def test_a_schema_may_not_stand_twice():
-    with pytest.raises(MalformedInputError, match="stands twice"):
+    with pytest.raises(MalformedInputError, match="named twice"):
         sampled({"toy": ("needs", "needs")}, 1)
 
 

@@ -61,7 +61,7 @@ def test_a_group_shows_its_parts(capsys):
 def test_options_that_do_not_go_together_are_refused_before_anything_runs(capsys):
     episode = "clrs/bellman_ford/7"
     said = refused(capsys, "schedule", episode, "--dataset", "data", "--environment", "shop.py:S")
-    assert "no sealed evidence" in said
+    assert "--dataset for an episode" in said
     said = refused(capsys, "show", episode, "--brief", "--pair", "0", "1")
     assert "one of --brief, --full, --json and --pair" in said
 

@@ -93,7 +93,7 @@ def test_the_verifier_is_believed_not_the_sampled_relations(items, replays):
 def test_an_environment_that_is_not_here_is_named(items):
     assert "posets" not in registry.environment_names()
     item = items[True][0]
-    with pytest.raises(UnavailableError, match="their environment is not here"):
+    with pytest.raises(UnavailableError, match="their environment is not registered here"):
         passes([item], [as_trained(item)], [orders_of(item)[0]])
 
 
@@ -117,7 +117,7 @@ def test_a_verifier_that_is_needed_is_asked_for_before_anything_is_opened(
     if not sampled:
         require_verifiers(dataset, ["posets"])
         return
-    with pytest.raises(UnavailableError, match="their environment is not here"):
+    with pytest.raises(UnavailableError, match="their environment is not registered here"):
         require_verifiers(dataset, ["posets"])
     monkeypatch.setattr(shards, "Registered", lambda name: {"posets": posets.Posets}[name])
     require_verifiers(dataset, ["posets"])

@@ -225,7 +225,7 @@ def test_whole_words_are_replaced_and_one_id_is_one():
     assert replaced(text, {"ev-1001": "ev-9"}) == "ev-9 ev-10011 (ev-9) xev-1001 ev-9-note"
     # Exchanged in one step.
     assert replaced(["a1b2", "b2a1"], {"a1b2": "b2a1", "b2a1": "a1b2"}) == ["b2a1", "a1b2"]
-    with pytest.raises(MalformedInputError, match="one id in replay for one"):
+    with pytest.raises(MalformedInputError, match="one id in replay for each id"):
         own_ids(["ev-1001", "ev-1002"], ["ev-2001", "ev-2001"], before=[], log=[], where="1")
 
 

@@ -570,7 +570,10 @@ MESSAGES = langgraph_state([[("look", {}, 1)]])["messages"]
 REFUSED = {
     "LangSmith runs": ({"id": "r", "run_type": "llm", "inputs": {}, "outputs": {}}, "read_run"),
     "updates of a LangGraph stream": ([{"model": {"messages": MESSAGES}}], "get_state"),
-    "what is no whole message": ([{**constructor("Document"), "kwargs": {}}], "messages_to_dict"),
+    "something else than whole messages": (
+        [{**constructor("Document"), "kwargs": {}}],
+        "messages_to_dict",
+    ),
     "response of Gemini": ({"candidates": [{"content": {"parts": []}}]}, "contents"),
     "OpenTelemetry spans": ({"resourceSpans": [{"scopeSpans": []}]}, "gen_ai.input.messages"),
     "OpenTelemetry spans or events": (
@@ -606,7 +609,7 @@ def test_a_log_that_is_not_read_is_refused_by_its_name_and_what_mends_it(read, f
 def test_a_sample_of_inspect_ai_whose_messages_were_trimmed_is_an_error(read):
     log = inspect_ai([[("look", {}, 1)], [("order", {}, 2)]])
     log["samples"][0]["messages"][1:3] = []
-    with pytest.raises(MalformedInputError, match="not among its messages") as caught:
+    with pytest.raises(MalformedInputError, match="not in its messages") as caught:
         read(log)
     assert "sample 1" in caught.value.where
     assert "'c0'" in caught.value.found

@@ -214,7 +214,7 @@ NOT_READ = {
     "ShareGPT": {"conversations": [{"from": "function_call", "value": "{}"}]},
     "SWE-agent trajectory": {"trajectory": [{"action": "look"}], "history": []},
     "inspect_ai log": {"version": 2, "eval": {}, "samples": []},
-    "tau2 simulations": {"tasks": [], "simulations": []},
+    "a tau2 log": {"tasks": [], "simulations": []},
 }
 
 
@@ -382,9 +382,9 @@ def test_results_without_identifiers_are_those_of_the_calls_in_their_order(read)
         ([BOTH, result("1"), result("2"), result("3")], "no call of the last message"),
         ([HELLO, result("1"), BOTH], "no call of the last message"),
         ([MIXED, result("1", "order"), result("2", "look")], "another tool"),
-        ([BOTH, result("1", "look"), MIXED], "fewer results"),
-        ([BOTH, result("1", "look")], "fewer results"),
-        ([MIXED, result("1")], "fewer results"),
+        ([BOTH, result("1", "look"), MIXED], "several calls of a message"),
+        ([BOTH, result("1", "look")], "several calls of a message"),
+        ([MIXED, result("1")], "several calls of a message"),
     ],
 )
 def test_a_result_without_identifier_of_which_it_is_unsure_whose_it_is_is_an_error(
@@ -534,14 +534,14 @@ def test_a_request_of_the_server_with_the_identifier_of_a_call_takes_nothing(
 
 @pytest.mark.parametrize(("method", "given"), OF_SERVERS[:3])
 def test_an_answer_to_a_request_that_is_not_in_the_log_is_no_output(read, method, given):
-    with pytest.raises(MalformedInputError, match="whether it is the call's") as caught:
+    with pytest.raises(MalformedInputError, match="may be that of the call") as caught:
         read(tool_call(1), answer(1, given), answer(1, GIVEN))
     assert "trace.jsonl:2" in caught.value.where
 
 
 def test_an_error_that_may_be_of_either_side_is_an_error(read):
     failed = {"jsonrpc": "2.0", "id": 1, "error": {"code": -1, "message": "no"}}
-    with pytest.raises(MalformedInputError, match="whether it is the call's"):
+    with pytest.raises(MalformedInputError, match="may be that of the call"):
         read(tool_call(1), request(1, "roots/list"), failed)
     (trace,) = read(request(1, "roots/list"), failed, tool_call(1), answer(1, GIVEN))
     assert json.loads(trace.calls[0].logged) == GIVEN
@@ -688,7 +688,7 @@ def test_what_a_trace_begins_with_is_never_passed_over(read):
     assert read({**begins, "calls": [LOOK]})[0].initial == {"tea": 1}
     for lines, said in (
         ([{**begins, **LOOK}], "line of its own"),
-        ([begins, {"calls": [LOOK]}], "of no trace"),
+        ([begins, {"calls": [LOOK]}], "belongs to no trace"),
         ([begins, {"initial": {"tea": 2}}, LOOK], "second `initial`"),
         ([LOOK, begins], "where no trace begins"),
         ([{**openai("look", {}, "c"), **begins}], "where no trace begins"),

@@ -427,7 +427,7 @@ def test_an_artifact_of_a_log_is_compared_where_it_has_one(tmp_path, artifact, a
         ("gladly", "the run's store"),
         ("assign", "the run's config"),
         ("thread", "the run's config"),
-        ("count", "asks the graph's state for what the state here lacks"),
+        ("count", "asks the graph's state for something that the state here lacks"),
     ],
 )
 def test_what_no_replay_has_is_named_and_no_refusal(name, said):
@@ -462,5 +462,5 @@ def test_an_id_in_the_text_that_a_tool_of_langchain_gives_is_found(tmp_path):
 
     (found,) = vcrt.schedule(log, environment=environment("tag"))
     assert found.schedule.order.pairs == ((0, 1),)
-    with pytest.raises(VcrtError, match="a place of an id that no output has"):
+    with pytest.raises(VcrtError, match="the output has nothing at the place of an id"):
         vcrt.schedule(log, environment=environment("nosuch"))

@@ -291,8 +291,8 @@ def test_a_tool_that_breaks_is_no_refusal():
         (lambda: vcrt.tools_environment([])().tools(), "no tools"),
         (lambda: vcrt.tools_environment([3])().tools(), "no tool"),
         (lambda: vcrt.tools_environment(object()), "without public methods"),
-        (lambda: vcrt.sqlite_file("nowhere.db"), "not there"),
-        (lambda: vcrt.folder("nowhere"), "not there"),
+        (lambda: vcrt.sqlite_file("nowhere.db"), "does not exist"),
+        (lambda: vcrt.folder("nowhere"), "does not exist"),
     ],
 )
 def test_what_is_no_tool_is_said(make, text):

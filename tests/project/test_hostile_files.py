@@ -243,7 +243,7 @@ def test_a_search_that_claims_to_be_endless_is_refused_at_once(tmp_path):
         search = Search(**{**values, **change})
         value = {"search": search.model_dump(mode="json"), "digest": search.digest}
         (tmp_path / "search.json").write_text(json.dumps(value))
-        with pytest.raises(RunError, match="not one of equal effort"):
+        with pytest.raises(RunError, match="does not have the trials"):
             read_search(tmp_path / "search.json")
 
 

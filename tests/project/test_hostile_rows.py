@@ -43,12 +43,12 @@ def leaves_of(rows):
 ROW = lines_of(some_rows(1))
 #: What a file holds, the row that is blamed (None: any), and how the file is refused.
 REFUSED = {
-    "a line without end": (gzip.compress(b" " * MANY), 0, "would unfold"),
-    "one letter often": (gzip.compress(b'{"record":"' + b"x" * MANY), 0, "would unfold"),
-    "rows of nothing": (gzip.compress(b'{"record":"","record_id":""}\n' * 10**5), None, "would unfold"),
-    "nothing but line feeds": (gzip.compress(b"\n" * MANY), None, "would unfold|no text"),
-    "a bomb behind a row": (gzip.compress(ROW) + gzip.compress(b"x" * MANY), 1, "would unfold"),
-    "half a header": (HEADER[:5], 0, "would unfold|cannot be read"),
+    "a line without end": (gzip.compress(b" " * MANY), 0, "would unpack"),
+    "one letter often": (gzip.compress(b'{"record":"' + b"x" * MANY), 0, "would unpack"),
+    "rows of nothing": (gzip.compress(b'{"record":"","record_id":""}\n' * 10**5), None, "would unpack"),
+    "nothing but line feeds": (gzip.compress(b"\n" * MANY), None, "would unpack|no text"),
+    "a bomb behind a row": (gzip.compress(ROW) + gzip.compress(b"x" * MANY), 1, "would unpack"),
+    "half a header": (HEADER[:5], 0, "would unpack|cannot be read"),
     "no gzip": (b"PAR1" * 10, 0, "Not a gzipped file"),
     "another compression": (b"\x1f\x8b\x07" + bytes(100), 0, "Unknown compression"),
     "half a file": (gzip.compress(lines_of(some_rows(300)))[:-2000], None, "ended before"),
@@ -110,7 +110,7 @@ def test_a_line_has_one_spelling(tmp_path, name):
 
 def test_what_could_not_be_read_again_is_not_written(tmp_path, monkeypatch):
     monkeypatch.setattr(row_files, "MAX_LINE", 100)
-    with pytest.raises(TooLargeError, match=r"could not be read again"):
+    with pytest.raises(TooLargeError, match=r"rows too large to be read again"):
         write_rows(some_rows(2), tmp_path / "t.jsonl.gz")
 
 

@@ -140,7 +140,7 @@ def test_an_environment_that_tells_nonsense_is_named(tmp_path, kind, view, messa
 
 
 def test_footprints_that_nobody_declares_are_refused_before_anything_is_certified(tmp_path):
-    with pytest.raises(VcrtError, match="declares nothing of what its steps read"):
+    with pytest.raises(VcrtError, match="does not declare what its steps read"):
         vcrt.certify(
             tmp_path / "d",
             schemas=["toy"],
@@ -149,7 +149,7 @@ def test_footprints_that_nobody_declares_are_refused_before_anything_is_certifie
             environments={"toy": toy.ToyEnvironment},
         )
     assert not list(tmp_path.iterdir())
-    with pytest.raises(MalformedInputError, match="declares nothing"):
+    with pytest.raises(MalformedInputError, match="does not declare"):
         step_texts(toy.ToyEnvironment(), [toy.ToyEnvironment().sample("needs", 1)], "footprints", 0)
 
 

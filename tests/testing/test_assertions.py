@@ -229,7 +229,7 @@ def test_a_log_is_taken_as_it_is(tmp_path):
     log.write_text(json.dumps(line) + "\n" + json.dumps({**line, "output": "other"}))
     with pytest.raises(MalformedInputError, match="not the one that was logged"):
         assert_commutes(SHOP, str(log))
-    with pytest.raises(MalformedInputError, match="a start beside a log"):
+    with pytest.raises(MalformedInputError, match="was given beside a log"):
         assert_commutes(SHOP, log, initial={})
 
 

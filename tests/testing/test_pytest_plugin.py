@@ -198,7 +198,7 @@ def test_a_module_that_the_path_gives_to_workers_alone_is_named(tmp_path):
     (tmp_path / "second" / "test_second.py").write_text("def test_nothing():\n    pass\n")
     text = run(tmp_path)
     assert "1 failed, 1 passed" in text, text
-    assert "a worker process that imports another module than the test" in text
+    assert "a worker process imports another module than the test" in text
     assert "where: module 'helper_of_tests'" in text
 
 

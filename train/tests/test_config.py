@@ -210,12 +210,12 @@ def test_no_file_ends_in_a_traceback(tmp_path, text):
 
 def test_two_sources_that_disagree(tmp_path, capsys):
     path = written(tmp_path, 'settings = "granite-4.1-3b"')
-    with pytest.raises(ConfigError, match="settings of two names") as error:
+    with pytest.raises(ConfigError, match="two different settings were named") as error:
         load_config(path, settings="qwen3.5-2b")
     assert error.value.where == f"{path}, line 1"
     assert load_config(path, settings="granite-4.1-3b") == load_config(path)
     said = refused(capsys, "plan", "d", "--output", "e", f"--config={path}", "--settings", "qwen")
-    assert "settings of two names" in said
+    assert "two different settings were named" in said
 
 
 def test_the_command_line_names_what_is_wrong(tmp_path, capsys):

@@ -467,7 +467,7 @@ class TestNothingOfTheirsIsTouched:
             "        connections.settings['default']['NAME'] = 'production.sqlite3'\n"
         )
         (folder / "shop" / "apps.py").write_text(text)
-        with pytest.raises(VcrtError, match="puts its own databases back"):
+        with pytest.raises(VcrtError, match="replaces vcrt's databases"):
             vcrt_django.lift_django(folder)
         assert not list(folder.rglob("*.sqlite3"))
 

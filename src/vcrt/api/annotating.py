@@ -77,14 +77,14 @@ def annotate(
         VcrtError: No episode says anything; also every error of :func:`vcrt.lift_log`.
     """
     if not 0 < risk <= 1:
-        raise VcrtError("no chance", found=f"risk {risk:g}", expected="above 0, at most 1")
+        raise VcrtError("not a valid risk", found=f"risk {risk:g}", expected="above 0, at most 1")
     require_seconds(within)
     factory = None if environment is None else sendable_factory(environment)
     known = None if factory is None else ask(factory, _look)
     undeclared = None
     if schemas and sources:
         raise VcrtError(
-            "schemas of what is not sampled",
+            "schemas were given together with sources",
             found=f"schemas {', '.join(schemas)} beside {counted(len(sources), 'source')}",
             expected="datasets or logs, or schemas to sample",
         )
@@ -120,7 +120,7 @@ def annotate(
             found=", ".join(f"{number} {kind}" for kind, number in sorted(found.left_out.items()))
             or "no episode",
             expected="an episode whose replays agree",
-            remedy="`vcrt environments validate NAME` says what two replays of one call disagree about",
+            remedy="run `vcrt environments validate NAME`: it shows what two replays of one call disagree about",
         )
     tools = () if known is None else known.tools
     ignored = None if known is None else known.ignored

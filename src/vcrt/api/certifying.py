@@ -149,15 +149,15 @@ def certify(
         raise VcrtError("too few episodes", found=f"{episodes} episodes", expected="at least 1")
     if not 0 <= distractors <= MAX_DISTRACTORS:
         raise VcrtError(
-            "a number of distractors that no record has",
+            "the number of distractors is out of range",
             found=f"{distractors} distractors",
             expected=f"0 to {MAX_DISTRACTORS}",
         )
     if view != "relations" and (relations != "all" or commutations is not None or distractors):
         raise VcrtError(
-            f"records of {view} have no relations, so nothing is left out of them or put beside them",
+            f"records of {view} have no relations, so options on relations do not apply to them",
             found=f"view {view!r} with relations, commutations or distractors",
-            expected="one of them",
+            expected="this view without these options, or the view 'relations'",
         )
     usual = usual_form(preset_named(preset).num_operations)
 
@@ -196,7 +196,7 @@ def _require_footprints(environments: Iterable[Description]) -> None:
     without = [one.name for one in environments if not one.declares_footprints]
     if without:
         raise VcrtError(
-            "an environment that declares nothing of what its steps read and write",
+            "an environment does not declare what its steps read and write",
             found=", ".join(without),
             expected="environments with a method `footprint`",
             remedy="leave it out with --schemas, or certify with --view steps",

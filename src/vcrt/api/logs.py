@@ -193,7 +193,7 @@ def required_factory(
     """Return what makes the environment of logs; raise :class:`VcrtError` if there is none."""
     if environment is None:
         raise VcrtError(
-            "a log without the environment of its calls",
+            "the environment of the log's calls was not named",
             where=", ".join(map(str, logs)),
             expected="--environment FILE.py:CLASS, the name of a registered environment, or --mcp",
         )
@@ -287,7 +287,7 @@ def require_versions(environment: Environment, versions: Versions) -> None:
     """Raise :class:`VerifierFailure` unless an environment has these versions, which it had in another process."""
     if environment.versions() != versions:
         raise VerifierFailure(
-            "an environment of other versions in another process",
+            "two processes have different versions of one environment",
             where=f"environment {environment.name!r}",
             found=str(environment.versions())[:300],
             expected=str(versions)[:300],
@@ -441,15 +441,15 @@ def _failed_checks(
     for finding in failed:
         if finding.check == SINGLE_STEPS and all(one.check != DETERMINISTIC for one in failed):
             raise MalformedInputError(
-                "an environment whose single steps do not agree with replays",
+                "single steps of the environment do not agree with replays",
                 where=f"environment {episodes[0].environment!r}",
                 found=finding.problem,
-                expected="the same whether a state was restored from a snapshot (by default, a deep copy) or not",
+                expected="the same result, whether or not the state came from a snapshot (by default, a deep copy)",
                 remedy=finding.remedy
                 if finding.remedy != REMEDIES[SINGLE_STEPS]
-                else "let snapshot and restore, or __deepcopy__, __getstate__ and __reduce__ of the state's classes, "
-                "leave nothing out, and let nothing beside the state name a part of it: a mark compared by `is` "
-                "can be a class, or the member of an Enum, which copies keep",
+                else "let snapshot and restore (or __deepcopy__, __getstate__ and __reduce__ of the state's classes) "
+                "leave nothing out; let nothing outside of the state refer to a part of it; as a mark to compare by "
+                "`is`, use a class or a member of an Enum, because copies keep these",
             )
     return failed
 
@@ -486,8 +486,8 @@ def _tell_lengths(lifted: Sequence[LiftedWindow]) -> None:
     if number > MAX_COMPLETE:
         tell(
             f"{long.trace.name}: {number} of {counted(len(long.trace.calls), 'call')} are certified together, in "
-            "sampled contexts, which may take minutes; --window 4 takes each 4 calls that follow each other: quicker, "
-            "but calls further apart are not compared"
+            "sampled contexts, which may take minutes; --window 4 is quicker: it certifies each 4 calls that follow "
+            "each other, and does not compare calls further apart"
         )
 
 

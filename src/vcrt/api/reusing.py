@@ -69,7 +69,7 @@ def reuse(
     unequal = unequal_answers([*runs_made, *zip(names, again, strict=True)])
     if unequal is not None:
         raise EnvironmentFailure(
-            "one call in states of one hash is answered differently",
+            "one call has different answers in states of one hash",
             where=" and ".join(f"{name}, call {number}" for name, number in unequal),
             expected="one answer: a call depends on its arguments and the state alone",
             remedy="let the state hold what the tool reads; fix clocks and chance in `reset`",

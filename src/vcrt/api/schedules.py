@@ -71,21 +71,21 @@ def schedule(
     """
     if environment is not None and dataset is not None:
         raise VcrtError(
-            "a log has no sealed evidence, and an episode of a dataset needs no environment",
+            "--environment is for a log, and --dataset for an episode",
             found=f"{source} with --environment and --dataset",
-            expected="one of them",
+            expected="only one of the two",
             remedy="vcrt schedule EPISODE --dataset DATASET, or vcrt schedule LOG --environment NAME",
         )
     if environment is None:
         if window is not None or redact:
             raise VcrtError(
-                "a window of an episode, or an episode to redact",
+                "a window or redaction needs a log and its environment",
                 found="no environment",
-                expected="a log, with the environment that its calls are of",
+                expected="a log, with the environment of its calls",
             )
         if dataset is None and _is_log(Path(source)):
             raise VcrtError(
-                "a log without the environment of its calls",
+                "the environment of the log's calls was not named",
                 where=str(source),
                 expected="--environment FILE.py:CLASS, the name of a registered environment, or --mcp",
                 remedy=f"vcrt schedule {source} --environment FILE.py:CLASS",

@@ -501,7 +501,7 @@ def _call(episode: Episode, operation: Operation) -> tuple[str, Mapping[str, Jso
         case {"name": str(name), "arguments": dict(arguments)}:
             return name, arguments
     raise MalformedInputError(
-        "an environment whose steps are no calls",
+        "the environment's steps are no calls",
         where=f"{episode.episode_id}, {operation.signature[:120]}",
         found=repr(operation.payload)[:120],
         expected="operations of a vcrt.CallEnvironment: a tool's name and its arguments",

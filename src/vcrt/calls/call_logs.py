@@ -71,11 +71,11 @@ def read_traces(path: Path) -> tuple[Trace, ...]:
             lines.take(value, where)
     if lines.initial is not None and not lines.calls:
         raise MalformedInputError(
-            "an `initial` of no trace",
+            "an `initial` belongs to no trace",
             where=str(path),
             found=f"in a line of its own: {json.dumps(lines.initial)[:100]}",
-            expected="calls in lines of their own behind it",
-            remedy="write it beside the `messages` or `calls` of the trace that it is of",
+            expected="calls in lines of their own after it",
+            remedy="write it beside the `messages` or `calls` of its trace",
         )
     traces += [_readable(lines)] if lines.calls else []
     if not any(trace.calls or trace.invalid for trace in traces):
@@ -177,11 +177,11 @@ def _require_all(sample: Mapping[str, Any], gathered: Gathered, where: str) -> N
                 made not in gathered.waiting
             ):
                 raise MalformedInputError(
-                    "a sample of inspect_ai with a call that is not among its messages",
+                    "a sample of inspect_ai has a call that is not in its messages",
                     where=where,
                     found=f"a tool event of {name!r:.80} with the identifier {made[:80]!r}",
-                    expected="all calls in `messages`, as they are if nothing was trimmed and no agent called another",
-                    remedy="write the calls of the tool events, each with its output, one a line",
+                    expected="all calls in `messages`: nothing was trimmed, and no agent called another",
+                    remedy="write a log of the tool events: one call a line, each with its output",
                 )
 
 

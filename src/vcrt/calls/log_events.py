@@ -87,7 +87,7 @@ class Unread:
             where=", ".join(filter(None, (where, self.place))),
             found=self.form,
             expected=FORMS,
-            remedy="write it in one of these forms; or delete it, if it is none of the environment's tools",
+            remedy="write it in one of these forms; delete it if it belongs to none of the environment's tools",
         )
 
 

@@ -299,10 +299,10 @@ def _own_ids(
     )
     if not drawn and not logged:
         raise MalformedInputError(
-            "a place of an id that no output has",
+            "the output has nothing at the place of an id",
             where=departure.where,
             found=f"ids={{{call.name!r}: {places!r}}}, and the output {departure.replayed[:120]}",
-            expected="a place in the output, such as 'order.id'; \"\" is the whole",
+            expected="a place in the output, such as 'order.id'; \"\" is the whole output",
         )
     before, log = (_words(trace, number) for number in (departure.place, len(trace.calls)))
     before.append(dict(call.arguments))
@@ -356,13 +356,13 @@ def with_own_names(environment: Environment, trace: Trace) -> Trace:
         found.setdefault(prefix, place)
         if len(own) > 1 or len(found) > 1:
             raise MalformedInputError(
-                "names that may be of two tools" if len(own) > 1 else "tools of two servers",
+                "a name fits two tools" if len(own) > 1 else "the log names the tools in two ways",
                 where=trace.place_of(place),
                 found=" and ".join(sorted(own))
                 if len(own) > 1
                 else " and ".join(trace.calls[each].name for each in found.values()),
                 expected="calls of one server's tools, all with its prefix or all without",
-                remedy=f"in place of {call.name} write {' or '.join(sorted(own))}, the one that was called"
+                remedy=f"replace {call.name} by the tool that was called: {' or '.join(sorted(own))}"
                 if len(own) > 1
                 else "write the environment's own names into the log, and delete calls of other servers",
             )

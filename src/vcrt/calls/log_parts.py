@@ -71,11 +71,11 @@ def _returned(part: Mapping[str, Any], where: str) -> Answered:
     content, outcome, retry = part["content"], part.get("outcome"), part.get("retry")
     if outcome == "interrupted":
         raise MalformedInputError(
-            "a call that was interrupted: it cannot be said whether it was run",
+            "a call was interrupted: it is not known whether it ran",
             where=where,
             found=f"outcome 'interrupted' of {part.get('tool_name')!r:.80}",
             expected="a result of the tool",
-            remedy="delete the call and this part if it changed nothing; else write what it gave",
+            remedy="if the call changed nothing, delete it and this part; otherwise write what it gave",
         )
     cause = retry.get("cause") if isinstance(retry, Mapping) else None
     if outcome == "denied":

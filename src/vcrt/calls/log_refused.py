@@ -34,7 +34,7 @@ _BY_FIELDS = (
         "write the messages that were sent, and behind them `choices[0].message`",
     ),
     (
-        "LangChain's serialized constructors of what is no whole message",
+        "LangChain's serialized constructors of something else than whole messages",
         {"lc"},
         "write the messages: json.dump(messages_to_dict(messages), file)",
     ),
@@ -54,7 +54,7 @@ _BY_FIELDS = (
         {"version", "eval"},
         "inspect log dump LOG.eval > log.json",
     ),
-    ("tau2 simulations, of which there is none", {"simulations"}, _ANY),
+    ("a tau2 log without simulations", {"simulations"}, _ANY),
     ("OpenTelemetry spans", {"resourceSpans"}, _SPANS),
     ("OpenTelemetry spans", {"scopeSpans"}, _SPANS),
     ("OpenHands' events", {"id", "kind", "source", "timestamp"}, _OPENHANDS),

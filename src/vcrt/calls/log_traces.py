@@ -148,9 +148,9 @@ class Requests:
         """Raise an error if a call was cancelled and nothing says whether it ran."""
         for where in self.cancelled.values():
             raise MalformedInputError(
-                "a call that was cancelled and has no output: it cannot be said whether it was run",
+                "a call was cancelled and has no output: it is not known whether it ran",
                 where=where,
-                expected="its result, which says that it was run",
+                expected="its result, which shows that it ran",
                 remedy="delete the call if it changed nothing; delete the cancellation if the call was run",
             )
 
@@ -175,7 +175,7 @@ class Requests:
         fitting = [each for each in waiting if _fits(each[0], message, alone=alone)]
         if len(fitting) != 1 and any(method == _CALL for method, _ in waiting):
             raise MalformedInputError(
-                "a result of which it cannot be said whether it is the call's",
+                "a result may be that of the call or of another request",
                 where=where,
                 found=f"identifier {identifier[:80]}, of {', '.join(each[0] for each in waiting)[:80]}",
                 expected="one request that waits for a result of this form",
@@ -344,7 +344,7 @@ class Gathered:
                 where=f"{where}, tool {name!r}",
                 found=(arguments if isinstance(arguments, str) else json.dumps(arguments))[:120],
                 expected="a JSON object of arguments by name; or an output that says that the call failed, such as "
-                "`Error: no JSON`, with which it is left out",
+                "`Error: no JSON`: then the call is left out",
                 remedy="write what was meant, delete the call, or add the output that the agent got",
             )
             arguments = {}
@@ -373,7 +373,7 @@ class Gathered:
         for number, (where, named) in self.in_order.items():
             if left and (not named or self.calls[number].name in left):
                 raise MalformedInputError(
-                    "fewer results without identifiers than calls: it cannot be said whose they are",
+                    "a result without an identifier could belong to several calls of a message",
                     where=where,
                     found=f"a message with {counted(len(self.turn), 'call')}, of which "
                     f"{counted(len(self.turn) - len(self.in_order), 'call')} has no result",
@@ -388,15 +388,15 @@ class Gathered:
         left = [number for number in self.turn if self.calls[number].logged is None]
         if not left:
             raise MalformedInputError(
-                "a result without an identifier, and no call of the last message that waits for one",
+                "a result has no identifier, and no call of the last message waits for one",
                 where=where,
-                expected="results behind the message of their calls, one for each, in their order",
+                expected="results after the message with their calls, one for each call, in the order of the calls",
                 remedy="give the call and its result one identifier, or delete the result",
             )
         call = self.calls[left[0]]
         if answer.tool not in (None, call.name):
             raise MalformedInputError(
-                "a result without an identifier, of another tool than the call that waits for one",
+                "a result without an identifier is of another tool than the call that waits",
                 where=where,
                 found=f"tool {answer.tool!r:.80}",
                 expected=f"{call.name!r:.80}, called in {self.places[left[0]]}",
@@ -405,7 +405,7 @@ class Gathered:
         own = self.waiting.get(answer.own or "", left[0])
         if own != left[0] and own in left:
             raise MalformedInputError(
-                "a result with the identifier of another call than the one that waits for it",
+                "a result has the identifier of another call than the one that waits",
                 where=where,
                 found=f"identifier {answer.own!r:.80}",
                 expected=f"that of {call.name!r:.80}, called in {self.places[left[0]]}",
@@ -419,7 +419,7 @@ class Gathered:
         place = self.waiting.get(identifier)
         if identifier in self.twice:
             raise MalformedInputError(
-                "two calls of one message with one identifier: it cannot be said whose output follows",
+                "two calls of one message have one identifier: it is not known which one gave the output",
                 where=self.twice[identifier],
                 found=f"identifier {identifier[:80]!r} twice, and its output in {where}",
                 expected="an identifier of its own for each call of a message",
@@ -428,10 +428,10 @@ class Gathered:
         self.open.discard(identifier)
         if place is None:
             raise MalformedInputError(
-                "the output of a call that does not stand before it",
+                "an output has no call before it",
                 where=where,
                 found=f"identifier {identifier[:80]!r}",
-                expected=f"that of one of {counted(len(self.calls), 'call')} so far",
+                expected=f"that of an earlier call ({counted(len(self.calls), 'call')} so far)",
             )
         self._answer(place, output, where)
         return place

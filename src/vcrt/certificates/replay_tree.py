@@ -245,9 +245,7 @@ def tree_from_json(value: Any) -> ReplayTree:
         tree = ReplayTree(num_operations, answers, contradiction)
         # Numbering and succession follow from the content: whatever has others was not written by vcrt.
         if canonical_json(tree.to_json()) != canonical_json(value):
-            raise ValueError(
-                "hashes, texts or nodes in another succession, or some that nothing names"
-            )
+            raise ValueError("hashes, texts or nodes in another order, or some that are not used")
     except (KeyError, TypeError, ValueError) as error:
         raise MalformedInputError(
             "not a tree of replays",

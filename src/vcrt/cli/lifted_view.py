@@ -79,7 +79,7 @@ def _require_judged(
         raise VcrtError(
             "nothing in these files could be judged",
             where=", ".join(map(str, files)),
-            remedy="what stands above says what is allowed",
+            remedy="read the lines above: they say what is allowed",
         )
 
 

@@ -115,7 +115,7 @@ def require_some(lifted: LiftedLog, output: Path | None, window: int | None) -> 
         expected="an episode whose pairs have the same relation in every context",
         remedy="--window 4 certifies shorter episodes, each four calls that follow each other"
         if shorter and fits
-        else "what stands above says why for each episode",
+        else "read the lines above: they say why for each episode",
     )
 
 

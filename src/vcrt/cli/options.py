@@ -44,7 +44,7 @@ def set_verifier_timeout(seconds: float | None) -> None:
         return
     if not 0 < seconds < float("inf"):
         raise VcrtError(
-            "a time limit that is no number of seconds above zero",
+            "the time limit is not a number of seconds above zero",
             found=f"--verifier-timeout {seconds:g}",
         )
     os.environ[TIMEOUT] = str(seconds)

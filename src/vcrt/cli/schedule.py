@@ -62,7 +62,7 @@ def print_schedules(
             "nothing could be scheduled",
             where=str(source),
             found=found[0].problem,
-            remedy="what stands above says why for each trace",
+            remedy="read the lines above: they say why for each trace",
         )
 
 

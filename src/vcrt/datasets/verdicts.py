@@ -62,10 +62,10 @@ def _environment(name: str) -> Environment:
         return make_guarded(factory_of(name))
     except UnknownNameError as error:
         raise UnavailableError(
-            "orders of this dataset must be replayed, and their environment is not here",
+            "orders of this dataset must be replayed, but their environment is not registered here",
             where=f"environment {name!r}",
             found=error.what,
-            expected="a registered environment: of so many operations only a sample was replayed",
+            expected="a registered environment, because the dataset holds only a sample of the replays",
             remedy="install the package that registers it",
         ) from error
 

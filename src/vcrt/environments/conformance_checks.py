@@ -372,7 +372,7 @@ REMEDIES: dict[str, str] = {
     "that JSON gives back unchanged (text keys, lists), and remember nothing about an episode elsewhere",
     "replays agree on their prefixes": "let the answer to a step depend only on the steps before it",
     SINGLE_STEPS: "let replay() be what step() and canonical() give, step by step; let step() "
-    "change nothing in its state; a state from restore() must have the future of the one that snapshot() was given",
+    "change nothing in its state; a state from restore() must behave as the one that snapshot() was given",
     "a step leaves its state as it was": "let step() make a new state and change nothing that the old one can reach: "
     "copy first, or use immutable values",
     "every step has an effect": "either the operation does nothing here, and an idle step commutes with "
@@ -382,5 +382,5 @@ REMEDIES: dict[str, str] = {
     "out what tells their orders apart, or step() accepts what the verifier refuses",
     EQUAL_FUTURES: "canonical() leaves out something that a later step can see: put it in, or let "
     "no operation see it",
-    "second opinions agree": "one of the two is wrong: settle on this episode which, before anything is certified",
+    "second opinions agree": "one of the two is wrong: find out which, on this episode, before you certify anything",
 }

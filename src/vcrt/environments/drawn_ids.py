@@ -89,10 +89,10 @@ def own_ids(
         elif replaced(log, {other: ""}) != log:
             fault = "an id in replay that stands nowhere in the log"
         elif found.setdefault(one, other) != other or list(found.values()).count(other) > 1:
-            fault = "one id in replay for one of the log"
+            fault = "one id in replay for each id of the log"
         if fault:
             raise MalformedInputError(
-                "an id that may stand for something else, too",
+                "an id may stand for something else, too",
                 where=where,
                 found=f"{canonical_json(one).decode()[:80]}, replayed as {canonical_json(other).decode()[:80]}",
                 expected=fault,

@@ -105,7 +105,7 @@ def call_timeout(environment: object = None) -> float:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
         raise MalformedInputError(
-            "a time limit that is no number of seconds above zero",
+            "the time limit is not a number of seconds above zero",
             where=f"{getattr(environment, '__qualname__', type(environment).__qualname__)}.call_timeout_s"
             if text is None
             else TIMEOUT,

@@ -349,9 +349,9 @@ class McpEnvironment(CallEnvironment[ServerState]):
         kept = state.kept
         if kept is None:
             raise VerifierFailure(
-                "a state that went with its server",
+                "a state was lost with its server",
                 where=f"environment {self.name!r}",
-                expected="a state of a server that has not broken since",
+                expected="a state whose server has not broken since",
             )
         if self._host.unasked is kept and (self.restart or self.starts_anew):
             self._host.state = weakref.ref(state)
@@ -375,8 +375,8 @@ class McpEnvironment(CallEnvironment[ServerState]):
                 raise VerifierFailure(
                     "calls that were made again led to another state",
                     where=f"environment {self.name!r}, {counted(len(again), 'call')}",
-                    expected="a server that does the same when it is asked the same",
-                    remedy="say where ids stand that it draws (--ids); a class's `content` leaves out times",
+                    expected="a server that does the same each time it gets the same calls",
+                    remedy="if it draws ids, say where they stand (--ids); let a class's `content` leave out times",
                 )
         self._host.state = weakref.ref(state)
 
@@ -429,10 +429,10 @@ class McpEnvironment(CallEnvironment[ServerState]):
             self._host.server = server
             if self._about not in (None, server.about):
                 raise VerifierFailure(
-                    "an MCP server says other things of itself than when it was started before",
+                    "an MCP server describes itself in another way than when it was started before",
                     where=f"environment {self.name!r}",
                     found=f"{server.about.server}, tools {server.about.tools_digest[:8]}",
-                    expected="the same version and tools whatever its state is",
+                    expected="the same version and tools in every state",
                 )
             self._about = server.about
         return self._host.server
@@ -474,14 +474,14 @@ class McpEnvironment(CallEnvironment[ServerState]):
             drawn = with_texts(drawn, {text: other for other, text in own.items()})
             other, fault = f"id-{sha256_hex(seed + b'%d' % number)[:20]}", ""
             if not isinstance(drawn, str) or not _LONG_ID.fullmatch(drawn):
-                fault = "a text of 8 or more characters, no spaces: it is looked for as it stands"
+                fault = "a text of 8 or more characters without spaces, because vcrt looks for this exact text"
             elif drawn in self._host.ids or drawn in own or any(holds(o, drawn) for o in held):
                 continue
             elif self._drawn_as.setdefault(drawn, other) != other:
-                fault = "an id that no other call gets in another order, as those of a counter"
+                fault = "an id that no other call gets in another order, unlike a counter's ids"
             if fault:
                 raise MalformedInputError(
-                    "an id of an MCP server that may stand for something else, too",
+                    "an id of an MCP server may stand for something else, too",
                     where=f"environment {self.name!r}, tool {name!r}",
                     found=repr(drawn)[:80],
                     expected=fault,

@@ -124,7 +124,7 @@ def mcp_server(
     where = f"--mcp {command!r}"
     if "://" in command.partition(" ")[0]:
         raise MalformedInputError(
-            "the address of an MCP server, which cannot be put back into an earlier state",
+            "the command is an address: such an MCP server cannot be put back into an earlier state",
             where=where,
             expected="the command that starts it",
             remedy=f'--mcp "COMMAND --port {PORT}" --state PATH --url http://127.0.0.1:{PORT}/mcp',
@@ -137,12 +137,12 @@ def mcp_server(
         raise MalformedInputError("no command", where=where, expected='such as "server {state}"')
     if state is None and not (shown_by or any(STATE in word for word in words)):
         raise MalformedInputError(
-            "an MCP server of whose state nothing can be seen",
+            "nothing shows the state of the MCP server",
             where=where,
             expected="the folder or file that it changes (an empty one if it changes nothing), or what shows "
             "its memory",
-            remedy=f'--mcp "... {STATE}" --state PATH; or --shown-by TOOL, which takes no argument and says what is '
-            "there",
+            remedy=f'--mcp "... {STATE}" --state PATH; or --shown-by TOOL, a tool that takes no argument and tells '
+            "the state",
         )
     if wrong := [each for each in ids if not each.partition("=")[0]]:
         raise MalformedInputError(
@@ -151,14 +151,14 @@ def mcp_server(
     place = None if state is None else Path(state).absolute()
     if place is not None and not place.exists():
         raise MalformedInputError(
-            "the start of an MCP server is not there",
+            "the initial state of an MCP server does not exist",
             where=f"--state {state}",
             expected="a folder or a file",
         )
     root = root or (STATE if place is None else str(place))
     if Path(root).name == "":
         raise MalformedInputError(
-            "a root that is in every path", where=f"--root {root}", expected="a folder or a file"
+            "every path is below this root", where=f"--root {root}", expected="a folder or a file"
         )
     return McpServer(
         # The server's own working directory is the copy.

@@ -266,9 +266,8 @@ class Server:
             expected="an answer to `initialize` and `tools/list`"
             if self._of.url is None
             else f"a server that listens on port {PORT} of its command, and answers at {self._of.url}",
-            remedy="run the command by itself and mend what it says; in the sandbox there is no network and it writes "
-            f"into {STATE}, $HOME and $TMPDIR alone, so install it beforehand and name the program itself (not npx or "
-            "uvx)",
+            remedy="run the command by itself and mend what it reports; in the sandbox it has no network, and writes "
+            f"into {STATE}, $HOME and $TMPDIR only: install it beforehand and name the program itself (not npx or uvx)",
         )
 
     def _broken(self, doing: str, found: str) -> VcrtError:

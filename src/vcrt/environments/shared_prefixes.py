@@ -44,7 +44,7 @@ def offers_snapshots(environment: StepEnvironment[object]) -> bool:
     ]
     if any(given) and not all(given):
         raise MalformedInputError(
-            "an environment with one of snapshot and restore",
+            "an environment has only one of snapshot and restore",
             where=f"{kind.__module__}.{kind.__qualname__}",
             found="snapshot" if given[0] else "restore",
             expected="both, or neither",

@@ -278,10 +278,10 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
             answer = self.step(state, Operation(signature=payload["name"], payload=payload))
             if isinstance(answer, Rejected):
                 raise VerifierFailure(
-                    "a call before the window is refused, which was accepted in the trace",
+                    "a call before the window is refused, but was accepted in the trace",
                     where=f"{episode.episode_id}, {call_text(payload['name'], payload['arguments'])}",
                     found=answer.reason,
-                    expected="the environment that gave the trace, which gives the same again",
+                    expected="the environment that gave the trace, with the same answers as then",
                 )
             state = answer.state
         return state
@@ -391,10 +391,10 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
             return
         one, other = (form_of(each, ignored=self.ignored) for each in (state, kept))
         raise MalformedInputError(
-            "a state of which a copy does not keep everything",
+            "a copy of the state does not keep everything",
             # Keys may hold values that evidence must hide.
             where=without_keys(first_difference(one, other) or "state"),
-            found="a deep copy in which it is another",
+            found="another value at this place in a deep copy",
             expected="a state that copy.deepcopy keeps, to go on from it in several orders",
             remedy="let __deepcopy__, or __reduce__, of its class leave nothing out; or override snapshot and restore",
         )
@@ -424,7 +424,7 @@ def require_calls(environment: Environment) -> CallEnvironment[Any]:
     if isinstance(environment, CallEnvironment):
         return environment
     raise MalformedInputError(
-        "an environment whose steps are no calls",
+        "the environment's steps are no calls",
         where=f"environment {environment.name!r}",
         found=type(environment).__name__,
         expected="a vcrt.CallEnvironment, with reset and call",

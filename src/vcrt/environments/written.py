@@ -226,7 +226,7 @@ def episode_of(
     for step in trace.steps:
         if not last <= step.start < step.end <= len(completion):
             raise MalformedInputError(
-                "steps whose spans are not one behind the other",
+                "the spans of steps do not follow each other in the text",
                 where=f"environment {environment.name!r}, parse",
                 found=f"characters {step.start} to {step.end} after {last}, of {len(completion)}",
                 expected="spans that are not empty and do not overlap, in the order of the text",

@@ -122,7 +122,7 @@ def written_task(environment: Environment, episode: Episode, draw: Draws) -> Wri
     distinct = len(set(texts)) == len(texts)
     if replay.outcome is None or not distinct:
         raise MalformedInputError(
-            "an episode that makes no task",
+            "no task can be made from an episode",
             where=episode.episode_id,
             found="two steps with one text" if not distinct else "its order is refused",
         )

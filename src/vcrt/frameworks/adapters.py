@@ -312,7 +312,7 @@ def _injected(tool: Any) -> dict[str, Callable[[Any], Any]]:
             continue  # LangChain gives it
         elif parameter.default is parameter.empty:
             raise MalformedInputError(
-                "a tool of LangChain with a parameter that nobody gives here",
+                "a parameter of a LangChain tool gets no value here",
                 where=f"tool {tool.name!r}, parameter {name!r}",
                 found=text or "no type",
                 expected="arguments of the model, InjectedState or ToolRuntime",
@@ -363,7 +363,7 @@ def _lacking(tool: str, state: object, given: Collection[str]) -> Iterator[None]
             _NotGiven(tool, "the run's config").get()
         if "state" in given and (lacks or "object is not subscriptable" in str(error)):
             raise MalformedInputError(
-                "a tool of LangChain that asks the graph's state for what the state here lacks",
+                "a tool of LangChain asks the graph's state for something that the state here lacks",
                 where=f"tool {tool!r}",
                 found=f"{type(error).__name__}: {error}; the state is of {type(state).__name__}",
                 expected="a state with all that tools ask for",

@@ -400,7 +400,7 @@ def _existing(template: str | os.PathLike[str] | None) -> Path | None:
     path = Path(template)
     if not path.exists():
         raise MalformedInputError(
-            "the start of a state is not there", where=str(path), expected="a path that exists"
+            "the initial state does not exist", where=str(path), expected="a path that exists"
         )
     return path.resolve()
 

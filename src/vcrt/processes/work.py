@@ -126,8 +126,8 @@ def do_alone(
             where=now.place,
             found=f"no answer after {now.limit_s:g} s",
             expected="an answer within the limit; the process was ended with all that it had started",
-            remedy="mend what hangs, or allow more: `call_timeout_s` in the environment's class, or, of a command, "
-            "`--verifier-timeout SECONDS`",
+            remedy="mend what hangs; or allow more time, by `call_timeout_s` in the environment's class or by the "
+            "command's `--verifier-timeout SECONDS`",
         )
     places = [doing.place for doing in (now, before) if doing is not None and doing.place]
     raise _died(error, next(iter(places), ""), broken) from broken

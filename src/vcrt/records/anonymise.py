@@ -163,7 +163,7 @@ def _footprints(environment: Environment, episode: Episode, seed: int) -> tuple[
         footprint = environment.footprint(episode, operation)
         if footprint is None:
             raise MalformedInputError(
-                "a step that declares nothing of what it reads and writes",
+                "a step does not declare what it reads and writes",
                 where=f"{episode.episode_id}, {operation.signature!r:.80}",
                 expected="Footprint(reads, writes), from the environment's footprint",
                 remedy="certify with `--view steps`, or leave the environment out",

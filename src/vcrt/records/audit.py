@@ -141,10 +141,10 @@ def evidence_of(episode: Episode, value: Any) -> EpisodeReplays:
     num_operations = episode.num_operations
     if isinstance(value, Mapping) != (num_operations > MAX_EXHAUSTIVE):
         raise MalformedInputError(
-            "replays of another kind than this many operations have",
+            "the replays do not have the form for this number of operations",
             where="episode.operations",
             found=f"{counted(num_operations, 'operation')}",
-            expected=f"at most {MAX_EXHAUSTIVE} for a replay of every order, more for a tree",
+            expected=f"a replay of every order up to {MAX_EXHAUSTIVE} operations, and a tree above",
         )
     if isinstance(value, Mapping):
         tree = tree_from_json(value)

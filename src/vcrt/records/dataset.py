@@ -177,10 +177,10 @@ def _read_sealed(
 ) -> list[dict[str, str]]:
     if environment in dataset.closed:
         raise DatasetError(
-            "an environment that is held out stays closed",
+            "a held-out environment cannot be read yet: it stays closed",
             where=str(dataset.path / name),
             found=f"a request for items of {environment!r}",
-            expected="source environments alone, until every run is trained",
+            expected="only source environments, until every run is trained",
         )
     digested = list(read_digested(dataset.path / name, columns))
     found = json_digest([digest for digest, _ in digested])

@@ -100,10 +100,10 @@ class Ledger:
         objects = [(kind, name, "".join(str(sql).split())) for kind, name, sql in found]
         if objects not in ([], [table]):
             raise untrusted(
-                "the ledger is not a table of entries alone",
+                "the ledger holds something else than its table of entries",
                 where=str(self.path),
                 found=", ".join(f"{kind} {name}" for kind, name, _ in found)[:300],
-                expected="the table that vcrt makes",
+                expected="only the table that vcrt makes",
             )
 
     def _read(self, connection: sqlite3.Connection) -> list[Entry]:

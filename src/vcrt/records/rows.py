@@ -37,7 +37,7 @@ def write_rows(rows: Iterable[Mapping[str, str]], path: Path) -> None:
             number, unfolded, longest = number + 1, unfolded + size, max(longest, size)
     excess = _excess(number, unfolded, longest, path.stat().st_size)
     if excess is not None:
-        raise TooLargeError("rows that could not be read again", where=str(path), found=excess)
+        raise TooLargeError("rows too large to be read again", where=str(path), found=excess)
 
 
 def read_rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
@@ -69,7 +69,7 @@ def read_lines(path: Path) -> Iterator[bytes]:
                 excess = _excess(number + 1, unfolded, len(line), size)
                 if excess is not None:
                     raise DatasetError(
-                        "a dataset file would unfold to more than any dataset does",
+                        "a dataset file would unpack to more data than any dataset has",
                         where=f"{path}, row {number}",
                         found=f"{excess} in a file of {size:,} bytes",
                         expected=f"at most {MAX_RATIO} times its size",

@@ -150,7 +150,7 @@ class Looks:
             value = getattr(self, name)
             if type(value) is not int or value < 0:
                 raise MalformedInputError(
-                    "a number of orders that is none",
+                    "not a valid number of orders",
                     found=f"{name}={value!r}",
                     expected="an integer of 0 or more",
                 )

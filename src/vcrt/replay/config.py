@@ -72,7 +72,7 @@ class CertificationConfig:
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
             raise MalformedInputError(
-                "a schema stands twice in what is to be certified",
+                "a schema was named twice",
                 found=", ".join(repeated),
                 expected="one series for each schema of an environment",
             )

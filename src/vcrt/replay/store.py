@@ -98,7 +98,7 @@ def open_store(
         if found != belongs_to:
             differing = sorted(k for k in belongs_to if found.get(k) != belongs_to[k])
             raise DatasetError(
-                "the unfinished certification that is there was begun differently",
+                "the unfinished certification in this folder was begun with another configuration or version",
                 where=str(path),
                 found=f"another {', '.join(differing)}",
                 expected="the same configuration, verifiers and vcrt",

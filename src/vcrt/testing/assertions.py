@@ -161,7 +161,7 @@ def _sound(
         one, other = files[name], here[name]
         if one != other and os.path.realpath(one) != os.path.realpath(other):
             raise VcrtError(
-                "a worker process that imports another module than the test",
+                "a worker process imports another module than the test",
                 where=f"module {name!r}",
                 found=one,
                 expected=other,
@@ -274,7 +274,7 @@ def _require_every_order(certified: CertifiedEpisode) -> None:
     orders = factorial(certified.episode.num_operations)
     if certified.order.pairs or (certified.exhaustive and certified.num_legal != orders):
         raise VcrtError(
-            "replays that do not support every order of the calls",
+            "the replays do not support every order of the calls",
             where=certified.episode.episode_id,
             found=f"legal: {certified.num_legal}; ordered pairs: {sorted(certified.order.pairs)}",
             expected="all orders, and no ordered pair",
@@ -283,7 +283,7 @@ def _require_every_order(certified: CertifiedEpisode) -> None:
 
 def _uncertified(calls: ScheduledCalls, kind: str, detail: str) -> VcrtError:
     return VcrtError(
-        f"calls of which nothing can be said: {kind}",
+        f"nothing can be said about the calls: {kind}",
         where=f"{calls.trace.name}, environment {calls.episode.environment!r}",
         found=detail,
         expected=f"an environment that answers alike each time; here, {_MEANINGS.get(kind, kind)}",
@@ -422,7 +422,7 @@ def _log_of(calls: GivenCalls, initial: Json) -> Iterator[Path]:
     if isinstance(calls, str | Path):
         if initial is not None:
             raise MalformedInputError(
-                "a start beside a log",
+                "`initial` was given beside a log",
                 found=f"initial={initial!r}"[:120],
                 expected="a log, whose own `initial` says where it starts; or calls",
             )

@@ -65,7 +65,7 @@ def record(certified: CertifiedEpisode, session: Session | None) -> None:
                 where=str(path),
                 found=f"{type(error).__name__}: {error}",
                 expected="a folder beside the test that may be written into",
-                remedy="run `pytest` without `--vcrt-update`, or free the place",
+                remedy="run `pytest` without `--vcrt-update`, or make it possible to write there",
             ) from error
     elif os.path.lexists(path):
         difference = _difference(path, document)

@@ -150,17 +150,17 @@ def summary_lines(annotations: Annotations) -> list[str]:
     tested = annotations.tested
     if tested.commuted.total:
         lines.append(
-            f"on contexts from sources that they were not learned from, conditions were right in {_of(tested.right)} "
-            f"({_of(tested.conditional)} for those on arguments) and covered {_of(tested.covered)} of what commuted; "
-            f"without any condition, {_of(tested.commuted)} commuted"
+            "conditions were tested on contexts from sources that they were not learned from: they were right in "
+            f"{_of(tested.right)} ({_of(tested.conditional)} for those on arguments) and covered {_of(tested.covered)} "
+            f"of what commuted; without any condition, {_of(tested.commuted)} commuted"
         )
     else:
         lines.append(
-            "conditions were not tested: that takes the same tools in two sources at least"
+            "conditions were not tested: a test needs the same tools in at least two sources"
         )
     lines.append(
-        f"bounds hold at {LEVEL:.0%} for the next source, if it is drawn as these were, each by itself; of arguments "
-        "whose relation was never tried they say nothing"
+        f"each bound holds by itself, at {LEVEL:.0%}, for the next source, if it is drawn as these were; bounds say "
+        "nothing about arguments whose relation was never tried"
     )
     return lines
 

@@ -115,9 +115,9 @@ def evidence_lines(outcome: CertifiedEpisode | Exclusion, tree: ReplayTree) -> l
     if outcome.complete:
         return [
             first,
-            "complete: every step was run in every reachable context, where sequences of the same steps that lead to "
-            "states of one hash are one; all legal orders were counted in that lattice, and are those that keep the "
-            "relations",
+            "complete: every step was run in every reachable context; sequences of the same steps that lead to states "
+            "of one hash count as one context; all legal orders were counted in that lattice, and are those that keep "
+            "the relations",
         ]
     replayed = sum(pair.replayed for pair in outcome.pairs)
     known = [pair.contexts for pair in outcome.pairs if pair.contexts is not None]

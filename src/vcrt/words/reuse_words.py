@@ -40,8 +40,8 @@ def reuse_summary(every: Sequence[Reuse]) -> list[str]:
     history = sum(len(one.by_history) for one in every)
     lines = [
         f"{counted(calls, 'call')}: a cache could serve {served} by the state, {history} by an identical history",
-        "all calls were made, twice: each answer that would be served is the real one; effects outside of the state "
-        "are not seen, nor answers that age",
+        "all calls were made twice: each answer that would be served is the real one; two things are not seen: effects "
+        "outside of the state, and answers that age",
     ]
     ignored = sorted({each for one in every for each in one.ignored})
     if ignored:

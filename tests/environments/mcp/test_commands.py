@@ -149,7 +149,7 @@ def test_the_next_number_of_a_counter_is_no_id_that_was_drawn(tmp_path, start, c
     made = [("counted", {"title": t}, f'{{"id": "item-{n:08d}"}}') for n, t in enumerate("ab")]
     log = log_of(tmp_path, made)
     given = ["--mcp", SMALL, "--state", str(start)]
-    assert "as those of a counter" in refused(
+    assert "unlike a counter's ids" in refused(
         capsys, "schedule", str(log), *given, "--ids", "counted=id"
     )
     code, out, _ = run(capsys, "schedule", str(log), "--json", *PATIENT, *given)
@@ -351,8 +351,8 @@ def test_what_shows_nothing_is_named(start):
 @pytest.mark.parametrize(
     ("others", "words"),
     [
-        ([read("a", "one", "mcp__other__")], "tools of two servers"),
-        ([read("a", "one", "")], "tools of two servers"),
+        ([read("a", "one", "mcp__other__")], "names the tools in two ways"),
+        ([read("a", "one", "")], "names the tools in two ways"),
         ([("mcp__small__raed", {"path": "a"}, "one")], "unknown tool"),
         ([("Read", {"path": "a"}, "one")], "unknown tool"),
     ],
@@ -371,7 +371,7 @@ def test_calls_of_other_servers_are_named(tmp_path, start, capsys, others, words
         (["--mcp", "server '{state}"], "No closing quotation"),
         (["--mcp", " "], "no command"),
         (["--mcp", "server {state}", "--state", "nowhere"], "--state nowhere"),
-        (["--mcp", "server {state}", "--root", "/"], "a root that is in every path"),
+        (["--mcp", "server {state}", "--root", "/"], "every path is below this root"),
         (["--mcp", "server {state}", "--environment", "shop.py:Shop"], "do not go together"),
         (["--state", "nowhere"], "--mcp"),
         ([], "--mcp"),

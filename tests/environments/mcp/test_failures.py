@@ -91,7 +91,7 @@ def test_what_is_no_answer_is_no_verdict_and_the_next_state_is_whole(tool, words
     assert words in message
     assert f"tools/call {tool!r}" in message
     assert "says nothing about the call" in message
-    with pytest.raises(VerifierFailure, match="went with its server"):
+    with pytest.raises(VerifierFailure, match="lost with its server"):
         environment.call(state, "read", {"path": "a"})
     assert environment.call(environment.restore(kept), "read", {"path": "a"}) == "1"
     environment.close()

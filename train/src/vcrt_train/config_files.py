@@ -60,7 +60,7 @@ def load_config(
     named = given.pop("settings", None)
     if named is not None and settings not in (None, named):
         raise ConfigError(
-            "settings of two names",
+            "two different settings were named",
             where=_place(path, lines, "settings"),
             found=f"{named!s:.80} in the file, {settings} beside it",
             expected="one of them",
@@ -179,7 +179,7 @@ def _validated(
         found = error.errors()[0] if isinstance(error, ValidationError) else None
         if found is None:
             raise ConfigError(
-                "a value that no setting has", where=str(path), found=f"{error!s:.300}"
+                "a value is not possible", where=str(path), found=f"{error!s:.300}"
             ) from error
         cause = found.get("ctx", {}).get("error")
         name = ".".join(map(str, found["loc"]))

@@ -303,7 +303,7 @@ def test_the_embedded_backbone_needs_no_lock(capsys):
     code, out, _ = run(capsys, "backbone", "check", "embedded")
     assert code == 0
     assert "files as locked" in out
-    assert "locked as it comes" in refused(capsys, "backbone", "lock", "embedded")
+    assert "a lock of its own" in refused(capsys, "backbone", "lock", "embedded")
     assert "which backbone" in refused(capsys, "backbone", "lock")
 
 

@@ -132,7 +132,7 @@ def test_a_run_that_an_environment_stopped_goes_on_as_if_nothing_had_been(
 
 def test_what_an_environment_says_amiss_costs_no_step_that_was_made(interrupted, tmp_path):
     made, flag = interrupted
-    with pytest.raises(MalformedInputError, match="not one behind the other") as failure:
+    with pytest.raises(MalformedInputError, match="do not follow each other") as failure:
         made(Breaking(), environment=Misreading).train()
     assert "checkpoint-3" in failure.value.__notes__[0]
     flag.unlink()

@@ -265,7 +265,7 @@ def test_a_pointer_that_the_tokenizer_joins_to_its_step_is_refused():
     encode = encoder(tokenizer)
     with pytest.raises(BackboneError, match="splits or joins pointers") as error:
         encode(STEPS, "sorted", generator(0))
-    assert error.value.found == "1 pointer before steps that are no one token"
+    assert error.value.found == "not a single token: 1 pointer before steps"
 
 
 def test_steps_that_do_not_fit_are_refused():

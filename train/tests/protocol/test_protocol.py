@@ -124,7 +124,7 @@ def test_a_term_of_which_no_record_has_anything_is_named(needs, refused, lacking
     )
     require_names(frozen, names, ("others",))
     require_names(frozen, ("canonical-grpo", "exact-reward", "orbit-retention"), ("posets",))
-    with pytest.raises(RunError, match="samples do not exist") as caught:
+    with pytest.raises(RunError, match="no samples for a term") as caught:
         require_names(frozen, names, ("posets",))
     assert caught.value.found.startswith(f"{', '.join(refused)}, and no pair of steps of others")
     assert caught.value.found.endswith(lacking)

@@ -271,7 +271,7 @@ def test_a_search_of_something_else_is_refused(dataset, searched):
     assert error.value.where == "root hash"
     with pytest.raises(RunError, match="not of this experiment"):
         plan_with(dataset, search, seed=4)
-    with pytest.raises(RunError, match="trained otherwise") as error:
+    with pytest.raises(RunError, match="trained with another setting") as error:
         plan_with(dataset, search, config=config(updates=2, retention_share=0.2))
     assert error.value.where == "data.retention_share"
     with pytest.raises(UnknownNameError, match="searched method"):
@@ -292,7 +292,7 @@ def test_a_search_of_something_else_is_refused(dataset, searched):
 )
 def test_a_search_of_other_training_is_refused(dataset, searched, other, where):
     search, _ = searched
-    with pytest.raises(RunError, match="trained otherwise") as error:
+    with pytest.raises(RunError, match="trained with another setting") as error:
         plan_with(dataset, search, config=config(**{"updates": 2, **other}))
     assert error.value.where == where
     # When a run is kept, how it saves memory, and what the search chooses itself, may differ.
@@ -311,7 +311,7 @@ def test_runs_may_be_longer_than_trials_and_the_plan_says_so(dataset, searched):
     assert "after one run of 2 updates each" in plan.how_chosen
     for updates in (4, 0, 2.0, None):
         changed = {**search.config, "schedule": {**search.config["schedule"], "updates": updates}}
-        with pytest.raises(RunError, match="as many updates") as error:
+        with pytest.raises(RunError, match="number of updates") as error:
             plan_with(dataset, search.model_copy(update={"config": changed}), config=longer)
         assert error.value.where == "schedule.updates"
     # A trial that is run again is as long as it was.
@@ -333,7 +333,7 @@ def test_a_search_of_another_method_of_the_name_is_refused(dataset, searched, mo
     search, _ = searched
     changed = {**METHODS, "vcrt": replace(METHODS["vcrt"], terms=("policy_loss",))}
     monkeypatch.setattr(methods_module, "METHODS", changed)
-    with pytest.raises(RunError, match="trained otherwise") as error:
+    with pytest.raises(RunError, match="trained with another setting") as error:
         plan_with(dataset, search)
     assert error.value.where == "method vcrt"
 
@@ -392,7 +392,7 @@ def test_an_altered_or_unequal_search_is_refused(searched, tmp_path):
     )
     for some in (search.trials[:-1], (better, *search.trials[1:]), ()):
         write_search(search.model_copy(update={"trials": some}), path)
-        with pytest.raises(RunError, match="equal effort"):
+        with pytest.raises(RunError, match="does not have the trials"):
             read_search(path)
 
 

@@ -140,16 +140,16 @@ def test_a_plan_freezes_its_test_sets_and_not_where_they_lie(datasets, tmp_path)
 
 def test_impossible_test_sets_are_refused_before_anything_is_trained(datasets, tmp_path):
     six = datasets["six"]
-    with pytest.raises(RunError, match="there already"):
+    with pytest.raises(RunError, match="is named twice"):
         planned(datasets, datasets["four"])
-    with pytest.raises(RunError, match="there already"):
+    with pytest.raises(RunError, match="is named twice"):
         planned(datasets, six, six)
-    with pytest.raises(RunError, match="odd name") as error:
+    with pytest.raises(RunError, match="name of a test set is not possible") as error:
         planned(datasets, six_steps(tmp_path / "own", first_seed=20))
     assert "is not 'own'" in error.value.expected
     with pytest.raises(RunError, match="two test sets of one name"):
         planned(datasets, six, six_steps(tmp_path / "six", first_seed=20))
-    with pytest.raises(RunError, match="without an environment that is held out") as error:
+    with pytest.raises(RunError, match="lacks an environment that is held out") as error:
         planned(datasets, six_steps(tmp_path / "part", ("toy-a", "toy-c")))
     assert "certify toy-b" in error.value.remedy
     with pytest.raises(RunError, match="answers in tokens") as error:

@@ -101,7 +101,7 @@ def test_the_report_says_what_was_shown_and_what_it_gives_away(dataset, report):
 @pytest.mark.parametrize("backbone", ["embedded", "embedded-long"])
 def test_an_embedded_backbone_is_refused_before_anything_is_made(dataset, tmp_path, backbone):
     config = vcrt_train.RunConfig().override({"model.backbone": backbone})
-    with pytest.raises(BackboneError, match="records of steps are text") as error:
+    with pytest.raises(BackboneError, match="these records are text") as error:
         vcrt_train.plan(dataset.path, tmp_path / "experiment", config=config)
     assert "smollm2-135m" in error.value.remedy
     assert not (tmp_path / "experiment").exists()

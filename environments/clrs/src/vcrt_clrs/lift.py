@@ -67,7 +67,7 @@ def lift_clrs(
         raise VcrtError(
             "only episodes of four steps can be frozen",
             found=f"steps {steps} with an output",
-            remedy="leave out one of the two",
+            remedy="leave --output out, or give --steps 4",
         )
     environment = load_environment("clrs")
     names = list(dict.fromkeys(environment.schema(name).name for name in some(algorithms)))

@@ -451,7 +451,7 @@ def _unsteady(found: Sequence[str]) -> MalformedInputError:
     return MalformedInputError(
         "migrations that end differently each time they are run",
         found="; ".join(found[:4])[:500],
-        expected="what two runs of one order leave in other ways to be values in rows",
+        expected="two runs of one order that differ only in values in rows",
         remedy="leave out what they take from the clock or at random",
     )
 
@@ -495,7 +495,7 @@ def _configure(database: Mapping[str, Any] | None, folder: str, settings: str) -
         raise _unloadable("a project whose apps do not load", where, error) from error
     expected = {alias: live_settings.DATABASES[alias]["NAME"] for alias in ours}
     if ours != expected or not all(n == ":memory:" or n.startswith("vcrt_") for n in ours.values()):
-        raise VcrtError("a project that puts its own databases back", where=where, found=str(ours))
+        raise VcrtError("a project replaces vcrt's databases", where=where, found=str(ours))
     return str(theirs.get("default", {}).get("ENGINE", "none"))
 
 
@@ -516,6 +516,6 @@ def _unloadable(what: str, where: str, error: BaseException) -> MalformedInputEr
         where=where,
         found=f"{type(error).__name__}: {error}",
         expected="a project of which `python manage.py showmigrations` works with this Python",
-        remedy="install what it imports where vcrt is, set what its settings read (and PYTHONPATH, where manage.py "
-        "changes sys.path), or name others with --settings",
+        remedy="install what it imports beside vcrt; set what its settings read (and PYTHONPATH, if manage.py "
+        "changes sys.path); or name other settings with --settings",
     )

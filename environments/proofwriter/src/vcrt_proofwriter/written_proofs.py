@@ -56,7 +56,7 @@ def proof_task(environment: ProofWriterEnvironment, episode: Episode, draw: Draw
     (replay,) = environment.replay([ReplayRequest(episode, tuple(range(episode.num_operations)))])
     if replay.terminal_hash is None:
         raise MalformedInputError(
-            "an episode that makes no task",
+            "no task can be made from an episode",
             where=episode.episode_id,
             found="its order is refused",
         )
@@ -102,7 +102,7 @@ def _conclusion(theory: Theory, operation: Operation) -> Atom:
         return conclusion.bind(binding)
     if conclusion.variables():
         raise MalformedInputError(
-            "an episode that makes no task",
+            "no task can be made from an episode",
             where=f"operation {operation.signature!r}",
             found="a rule on all at once",
             expected="single deductions",

@@ -164,7 +164,7 @@ class Session:
                 where=self._toolchain.origin,
                 found=str(found)[-300:],
                 expected=SUPPORTED,
-                remedy=f"name in {VARIABLE} another one, and the program itself: a script may not run it",
+                remedy=f"name another one in {VARIABLE}, and name the program itself: a script may not run it",
             )
 
     def _twice(self, attempt: Callable[[], Found], where: str) -> Found:

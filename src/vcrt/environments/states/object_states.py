@@ -160,7 +160,7 @@ def _form(state: object, ignored: frozenset[str], key_order: bool, set_order: bo
         ) from error
     if _written(forms[0]) != _written(forms[1]):
         raise MalformedInputError(
-            "a state with members of a set, or keys, that only their identity tells apart",
+            "a state has members of a set, or keys, that differ only in their identity",
             where=again[0].tied,
             expected="members that differ in what they hold",
             remedy="give them a name or a number; or override canonical()",

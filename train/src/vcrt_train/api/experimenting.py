@@ -134,7 +134,7 @@ def plan(
         raise VcrtError(
             "there is no search to check" if found is None else "too few trials to check",
             found=f"{check_search} trials to run again",
-            expected="a search, and a number of trials",
+            expected="a search, and 0 or more trials",
         )
     also_test = (also_test,) if isinstance(also_test, (str, Path)) else also_test
     path = Path(output)

@@ -103,7 +103,7 @@ def lock_backbone(
     """
     reference = backbone_reference(name, lock=None if lock is None else Path(lock))
     if reference.is_embedded:
-        raise VcrtError("an embedded backbone is locked as it comes", expected="a folder or name")
+        raise VcrtError("an embedded backbone has a lock of its own", expected="a folder or name")
     made = make_lock(reference, revision=revision)
     folder = Path(reference.folder) if reference.folder else verified(reference)[1]
     return _locked(reference, made, folder)

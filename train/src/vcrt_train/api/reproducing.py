@@ -259,8 +259,8 @@ def _trial_updates(config: RunConfig, trials: int, asked: int | None) -> int:
             "trials cannot be so long",
             where="--trial-updates",
             found=f"{asked}" if trials else f"{asked}, and no trials",
-            expected=f"{least} to {most}, which is what a run makes" if trials else "some --trials",
-            remedy="give another number, or leave it out: trials are as long as runs then",
+            expected=f"{least} to {most}; a run makes {most}" if trials else "some --trials",
+            remedy="give another number, or leave it out: then trials are as long as runs",
         )
     return asked
 
@@ -269,7 +269,7 @@ def _dataset(asked: _Asked) -> Dataset:
     path = asked.dataset or asked.output / "dataset"
     if asked.dataset is not None and asked.schemas:
         raise DatasetError(
-            "the schemas are those of the dataset",
+            "a dataset was given, and it has its own schemas",
             found="--dataset and --schemas",
             expected="one of them",
         )

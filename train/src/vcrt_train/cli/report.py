@@ -38,7 +38,7 @@ def report(
     """
     if table is not None and output is not None:
         raise VcrtError(
-            "one table is printed, not written",
+            "--table prints one table and writes nothing",
             found="--table and --output",
             expected="one of them",
         )

@@ -110,9 +110,9 @@ def not_launching(command: Callable[..., None], arguments: Sequence[str]) -> Cal
             return command
     torchrun = re.sub(r" --num-processes[ =]\S+", "", shlex.join(["vcrt", "train", *arguments]))
     raise RunError(
-        "vcrt starts no processes that share a training",
+        "vcrt does not start the processes that share a training",
         found="--sharded" if number is None else f"--num-processes {number}",
-        remedy=f"`torchrun --standalone --nproc-per-node {number or 2} -m {torchrun}`",
+        remedy=f"run `torchrun --standalone --nproc-per-node {number or 2} -m {torchrun}`",
     )
 
 

@@ -182,7 +182,7 @@ def _unreplayed(text: str, episode_id: str) -> Unreplayed:
     value = strict_json(text.encode())
     if "outputs" not in value:
         raise MalformedInputError(
-            "a row that does not say what the reference order's steps gave, so no order can be judged by it",
+            "a row lacks the outputs of the reference order, so no order can be judged by it",
             where=f"episode {episode_id}, column unreplayed",
             found="no member 'outputs'; an older version wrote none",
             expected="the outputs by operation beside 'terminal_hash'",

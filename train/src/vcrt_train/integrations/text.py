@@ -103,7 +103,7 @@ def is_certified(
     """
     if orbit and not isinstance(orbit[0], str):
         raise MalformedInputError(
-            "an orbit of token ids, with which a text cannot be compared",
+            "the orbit holds token ids, so a text cannot be compared with it",
             where="orbit",
             found=f"{orbit[0]!r:.80}",
             expected="texts",

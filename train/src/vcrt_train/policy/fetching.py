@@ -83,8 +83,8 @@ def fetch(name: str, source: FetchSource = "index") -> bool:
             where=str(folder),
             found=revision,
             expected=origin,
-            remedy=f"move that folder away and fetch again, or name another one with {CACHE}: plans made with it "
-            "refuse the other",
+            remedy=f"move that folder away and fetch again, or name another cache with {CACHE}; plans made with "
+            "the model that is there now refuse the other one",
         )
     return is_new
 

@@ -273,8 +273,8 @@ class TextEncoder:
             raise BackboneError(
                 "the tokenizer splits or joins pointers in a record's text",
                 where=f"policy record {record.record_id!r}",
-                found=f"{counted(sum(map(int.__ne__, expected, [f or -1 for f in found])), 'pointer')} "
-                "before steps that are no one token",
+                found="not a single token: "
+                f"{counted(sum(map(int.__ne__, expected, [f or -1 for f in found])), 'pointer')} before steps",
                 expected=f"{counted(len(expected), 'pointer token')}, one before each step",
                 remedy="use the other --prompt-style, or another tokenizer",
             )

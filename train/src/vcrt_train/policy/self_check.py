@@ -207,8 +207,8 @@ def padding_check(model: CausalModel, padding: int) -> float:
             where=type(unwrapped(model)).__name__,
             found=f"log-probabilities differ by {apart:.3g} nats a token",
             expected="scores that do not depend on the padding of prompts",
-            remedy="take a model with relative positions, such as rotary ones, and LoRA rather than adapters that put "
-            "tokens of their own before the padding, such as prompt and prefix tuning",
+            remedy="take a model with relative positions, such as rotary ones; as adapters take LoRA, because prompt "
+            "and prefix tuning put tokens of their own before the padding",
         )
     return apart
 
@@ -274,7 +274,7 @@ class _Check:
             raise BackboneError(
                 "the model gives no numbers",
                 where=type(unwrapped(self.model)).__name__,
-                found="log-probabilities of nan, each order by itself and in float32",
+                found="log-probabilities of nan, even in float32 and with each order scored by itself",
                 remedy=_NO_NUMBERS,
             )
         # A tensor's maximum keeps a NaN.

@@ -305,7 +305,7 @@ def require_samples_of_terms(
         ]
         if sources and found:
             raise RunError(
-                "a term of the objective whose samples do not exist",
+                "the dataset has no samples for a term of the objective",
                 where=f"{dataset.path}, {fold} held out",
                 found=f"{', '.join(found)}, and no pair of steps of {', '.join(sources)} "
                 + ("commutes" if commuting == 0 else "that must not be swapped"),

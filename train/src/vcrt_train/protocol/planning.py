@@ -321,7 +321,7 @@ def possible_test_sets(
         path, root_hash = dataset.path.resolve(), dataset.manifest.root_hash
         if root_hash in known:
             raise RunError(
-                "a test set that is there already",
+                "a test set is named twice, or is the plan's own dataset",
                 where=str(dataset.path),
                 found=f"root hash {root_hash}, as {known[root_hash]}",
                 expected="other datasets than the plan's own, each one once",
@@ -337,14 +337,14 @@ def possible_test_sets(
             )
         if not is_plain_name(path.name) or path.name == OWN:
             raise RunError(
-                "a test set of an odd name",
+                "the name of a test set is not possible",
                 where=str(path),
                 expected=f"a folder whose name is printable, does not begin with a dot, and is not {OWN!r}",
                 remedy="rename it, with the files beside it",
             )
         if missing := [fold for fold in folds if fold not in dataset.environments]:
             raise RunError(
-                "a test set without an environment that is held out",
+                "a test set lacks an environment that is held out",
                 where=str(dataset.path),
                 found=f"environments {', '.join(dataset.environments)}",
                 expected=", ".join(folds),
@@ -363,7 +363,7 @@ def require_readable(manifest: Manifest, num_pointers: int | None, *, where: Pat
     """
     if num_pointers is not None and manifest.record_form.is_text:
         raise BackboneError(
-            "the backbone cannot read: records of steps are text",
+            "the backbone reads no text, and these records are text",
             where=str(where),
             found=f"records of {manifest.record_form.view}",
             expected="records of relations",
@@ -376,6 +376,6 @@ def require_readable(manifest: Manifest, num_pointers: int | None, *, where: Pat
             "the backbone does not know the pointers of so many operations",
             where=str(where),
             found=f"{counted(num_pointers, 'pointer')}",
-            expected=f"{needed}, from which records of {counted(most, 'operation')} draw here",
+            expected=f"{needed}: records of {counted(most, 'operation')} draw from so many here",
             remedy="plan with --backbone embedded-long, or with a language model",
         )

@@ -149,7 +149,7 @@ class Search(ClosedModel):
         longest, updates = expected.pop(UPDATES), found.pop(UPDATES, None)
         if type(updates) is not int or not 1 <= updates <= longest:
             raise RunError(
-                "the trials of the search did not make as many updates as planned runs at most",
+                "the number of updates of the search's trials does not fit the planned runs",
                 where=UPDATES,
                 found=f"{updates!s:.80}",
                 expected=f"a number from 1 to {longest}",
@@ -161,7 +161,7 @@ class Search(ClosedModel):
         for name, value in expected.items():
             if found.get(name) != value:
                 raise RunError(
-                    "the search trained otherwise than is planned",
+                    "the search trained with another setting than the plan has",
                     where=name,
                     found=str(found.get(name)),
                     expected=str(value),
@@ -330,7 +330,7 @@ def _require_complete(search: Search, path: Path) -> None:
         ]
     if found != expected or not expected:
         raise RunError(
-            "the search is not one of equal effort",
+            "the search does not have the trials that it should have",
             where=str(path),
             found=counted(len(found), "trial"),
             expected=f"each of {counted(len(search.methods), 'method')} on each of "

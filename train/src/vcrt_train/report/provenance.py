@@ -180,15 +180,15 @@ def clock_table(contents: ReportContents) -> Table:
     hours = f"{sum(known) / 3600:.2f} CPU hours" if len(known) == len(contents.runs) else None
     return Table(
         name=CLOCKS,
-        title="What clocks said",
+        title="Times",
         columns=("Fact", "Value"),
         rows=(
             ("Held-out evaluation opened", str(contents.opening.get("opened_at", "n/a"))),
             ("Training of all runs", hours or "not recorded"),
         ),
         note=(
-            "Processor time of the processes that finished the runs; what an interrupted run had used before is not in "
-            "it. This table differs from repetition to repetition; the others do not."
+            "Processor time of the processes that finished the runs, without the time that an interrupted run had used "
+            "before. This table differs from repetition to repetition; the others do not."
         ),
     )
 

@@ -144,7 +144,7 @@ def _require_trackio_at(directory: Path) -> None:
     loaded = sys.modules.get("trackio.utils")
     if loaded is not None and Path(loaded.TRACKIO_DIR) != directory:
         raise RunError(
-            "trackio keeps to the folder that it had when this process first used it",
+            "trackio cannot change its folder after this process has first used it",
             found=str(loaded.TRACKIO_DIR),
             expected=str(directory),
             remedy="train in a process of its own, as `vcrt train` does, or set TRACKIO_DIR for all of them",

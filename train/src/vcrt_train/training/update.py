@@ -238,7 +238,7 @@ def _step(
         clip_grads_with_norm_(parameters, largest, total)
     if not (torch.isfinite(loss) and torch.isfinite(norm)):
         raise DivergedError(
-            "training left the finite numbers",
+            "the loss or the gradient is no longer a finite number",
             where=f"update {state.update_index + 1}",
             found=f"loss {loss.item()}, gradient norm {norm.item()}",
             remedy="lower the learning rate, or train in a wider number format",

@@ -51,7 +51,7 @@ def require_tokens(where: str, what: str, texts: Sequence[Sequence[int]]) -> Non
             f"a {what} without a token",
             where=where,
             found=f"{len(empty)} of {counted(len(texts), what)}, such as number {empty[0] + 1}",
-            expected="one token at least, if only that which ends a text",
+            expected="at least one token; the token that ends a text is enough",
             remedy=f"leave the row of an empty {what} out, or give its end token",
         )
 

@@ -169,7 +169,7 @@ class OnlineOrbits:
             )
             warnings.warn(
                 f"{missed} of {counted(number, *words)} stand for themselves, as in GRPO "
-                "(orbit/missed/tokens): the tokenizer makes other tokens of their text than were sampled",
+                "(orbit/missed/tokens): the tokenizer writes their text with other tokens than were sampled",
                 stacklevel=2,
             )
 

@@ -238,7 +238,7 @@ def require_weights(args: OrbitGRPOConfig, rewards: Sequence[Any]) -> None:
     weights = args.reward_weights
     if weights is not None and len(weights) != len(rewards):
         raise RunError(
-            "weights of rewards that do not fit the rewards",
+            "the number of reward weights is not that of the rewards",
             where="OrbitGRPOConfig, reward_weights",
             found=counted(len(weights), "weight"),
             expected=f"{len(rewards)}: that of the environment's own reward first",
@@ -250,7 +250,7 @@ def require_own_reward(args: OrbitGRPOConfig, rewards: Sequence[Any]) -> None:
     """Raise :class:`RunError` if further rewards are asked for, of which other orders of a sample's steps have none."""
     if args.orbit_all_orders and len(rewards) > 1:
         raise RunError(
-            "rewards of samples alone, where each sample is credited with all orders of its steps",
+            "further rewards score only samples, but each sample is credited with all orders of its steps",
             where="OrbitGRPOConfig, orbit_all_orders",
             found=f"{counted(len(rewards) - 1, 'further reward')} in reward_funcs",
             expected="the environment's own reward alone",
@@ -280,7 +280,7 @@ def require_supported(
             )
     if args.orbit_all_orders and not online:
         raise RunError(
-            "nothing that judges other orders of a sample's steps",
+            "no environment judges the other orders of a sample's steps",
             where="OrbitGRPOConfig",
             found="orbit_all_orders=True without an environment",
             expected="the argument environment of OrbitGRPOTrainer",

@@ -81,9 +81,9 @@ class OrbitTrainer(PPOTrainerSync):  # type: ignore[misc]
     def _expanded(self, batch: Any, metrics: dict[str, Any], multiple_of: int) -> Any:
         if self.config.algorithm.get("rollout_correction", {}).get("bypass_mode", False):
             raise RunError(
-                "old log-probabilities of the rollout, which members that were not drawn do not have",
+                "the rollout gives no old log-probabilities for members of an orbit that were not drawn",
                 found="algorithm.rollout_correction.bypass_mode=True",
-                remedy="algorithm.rollout_correction.bypass_mode=False",
+                remedy="set algorithm.rollout_correction.bypass_mode=False",
             )
         tagged = zip(batch.keys, batch.tags, strict=True)
         keys = [key for key, tag in tagged if not tag.get("is_padding")]
