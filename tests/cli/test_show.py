@@ -93,7 +93,7 @@ def test_a_pair_that_must_not_be_swapped_is_explained_in_plain_words():
     section = pair_section(text, one, other)
     assert f"an anti-diamond, {first} precedes {second}" in section
     assert (
-        f"after nothing: {first} then {second} accepted; {second} then {first}: "
+        f"at the start: {first} then {second} accepted; {second} then {first}: "
         f"step {second} refused: '{refusal}'"
     ) in " ".join(section.split())
     assert f"(1) the verifier on step {second}: {refusal}" in section
@@ -111,7 +111,7 @@ def test_a_pair_that_may_be_swapped_is_explained_in_plain_words():
         section = " ".join(pair_section(text, one, other).split())
         assert "a diamond, they commute" in section
         assert (
-            f"after nothing: {one} then {other} accepted; {other} then {one} accepted; "
+            f"at the start: {one} then {other} accepted; {other} then {one} accepted; "
             f"both end in state {end}"
         ) in section
 

@@ -243,7 +243,7 @@ def test_the_error_names_the_field_the_pair_and_the_context(write):
     assert "field sha256" in refused(write(document)).where
     error = refused(write(sealed(document)))
     one, other = certificate["forward"]["operations"]
-    assert f"certificates[{index}].verdict (steps {one} and {other} after nothing)" in error.where
+    assert f"certificates[{index}].verdict (steps {one} and {other} at the start)" in error.where
     assert (error.found, error.expected) == ('"diamond"', '"precedes"')
     assert "vcrt show" in error.remedy
 

@@ -90,7 +90,7 @@ def print_plan(experiment: Experiment, *, dataset: Path, json: bool = False) -> 
         say(
             console,
             f"note      every order of {free} of {counted(episodes, 'episode')} is legal: they are trained on and "
-            "scored, but only the constraints can change on them",
+            "scored, but only the constraints act on them",
         )
     named = [made.backbone.name, made.backbone_revision, made.provenance.in_words()]
     say(console, f"backbone  {', '.join(filter(None, named))}{made.backbone.shown}")
