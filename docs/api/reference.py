@@ -33,7 +33,10 @@ def reference() -> str:
 
 
 def _sections() -> Iterator[str]:
-    for line in LISTED.read_text(encoding="utf-8").splitlines():
+    listed = LISTED.read_text(encoding="utf-8")
+    about = listed.partition("\n\n")[2].partition("\n\n")[0]
+    yield _filled(re.sub(r"\{py:\w+\}`~?", "`", about)) + "\n"
+    for line in listed.splitlines():
         if line.startswith("## "):
             yield f"{line}\n"
         elif found := re.fullmatch(r"\.\. autofunction:: ([\w.]+)", line):

@@ -160,7 +160,7 @@ def test_a_package_that_cannot_be_imported_keeps_nothing_else_from_working(
     page = run(capsys, "--help")[1]
     assert "schedule" in page
     assert "our_till cannot be loaded: vcrt doctor says why" in page
-    assert "Logs" in run(capsys, "lift", "log", "--help")[1]
+    assert "logs of tool calls" in run(capsys, "lift", "log", "--help")[1]
     found = doctor()
     for subject, lines in (("till", 1), ("our_till", 2)):
         statuses = [finding.status for finding in found if finding.subject == subject]

@@ -271,7 +271,7 @@ class OtherOpinion(toy.ToyEnvironment):
 @pytest.mark.parametrize(
     ("forger", "field"),
     [
-        (OtherMessage, r"replays\[\d+\]\.rejection \(step \d then \d after [\d ]*"),
+        (OtherMessage, r"replays\[\d+\]\.rejection \(step \d then \d (after [\d ]+|at the start)"),
         (OtherStates, r"replays\[0\]\.state_hashes\[2\] \(step 1 then 2 after 0\)"),
         (OtherOpinion, r"cross_checks\[0\]\[1\]"),
     ],
