@@ -164,12 +164,12 @@ _ROWS = (
     ),
     Method(
         name="exact-log-reward",
-        summary="the exact gradient of the logarithm of the orbit's probability",
+        summary="the exact gradient of the logarithm of the orbit's probability, from the verdict on every order",
         terms=("log_reward_loss",),
     ),
     Method(
         name="exact-log-odds",
-        summary="the exact gradient of the log-odds of the orbit",
+        summary="the exact gradient of the log-odds of the orbit, from the verdict on every order",
         terms=("log_odds_loss",),
     ),
     Method(

@@ -48,7 +48,7 @@ function fillSteps() {
       const pairs = now.relations.filter((relation) => relation[2] === kind);
       return pairs.flatMap(([first, second], place) => [place ? ", " : "", badge(first), " before ", badge(second)])
         .concat(pairs.length ? [`: the other way round ${fate}. `] : []);
-    }), "May run at once: ", ...now.waves.flatMap((wave, place) => [place ? " then " : "", ...wave.map(badge)]), ".");
+    }), "In any order: ", ...now.waves.flatMap((wave, place) => [place ? ", then " : "", ...wave.map(badge)]), ".");
 }
 
 function described(pairs) {
