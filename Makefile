@@ -181,7 +181,7 @@ test-release: release
 	build/installed/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
 	build/installed/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps dm-clrs==2.0.3 bfcl-eval==2026.3.23 agentdojo==0.1.35
 	du -sm build/installed/venv
-	cd build/installed && venv/bin/vcrt doctor && venv/bin/vcrt demo --episodes 12 --updates 10
+	cd build/installed && venv/bin/vcrt doctor && venv/bin/vcrt demo --episodes 12 --runs 1 --updates 10
 
 # Known vulnerabilities, as PyPI's advisory service has them; it must be reachable. --strict: a package that could not be
 # looked up is a failure, not a pass.
@@ -218,7 +218,7 @@ test-paper-scale: $(DONE)
 	$(BIN)/python -m pytest -m paper_scale
 
 test-integrations: $(INTEGRATIONS) $(SERVERS) $(VERL) test-frameworks
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest train/tests/integrations tests/environments/mcp -n 2 --dist worksteal
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m "not nightly" train/tests/integrations tests/environments/mcp -n 2 --dist worksteal
 	build/verl/bin/python -m pytest train/tests/integrations/test_verl.py train/tests/integrations/test_verl_trainer.py
 	PATH="$(CURDIR)/build/mcp-servers/bin:$$PATH" PYTHONPATH=examples/mcp_servers $(BIN)/python -m pytest examples/mcp_servers
 

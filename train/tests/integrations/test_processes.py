@@ -51,12 +51,12 @@ def trained(model, output, alpha, orbits, processes):
 @pytest.mark.parametrize(
     ("alpha", "orbits", "window"),
     [
-        (0.0, "listed", None),
+        pytest.param(0.0, "listed", None, marks=pytest.mark.nightly),
         (0.5, "listed", None),
-        (0.1, "online", None),
+        pytest.param(0.1, "online", None, marks=pytest.mark.nightly),
         # So many tokens has the longest completion behind the prompts of the first process, but not of the second.
         (0.1, "online", 10),
-        (0.1, "all", None),
+        pytest.param(0.1, "all", None, marks=pytest.mark.nightly),
         (0.1, "all", 10),
     ],
 )
