@@ -73,9 +73,11 @@ _OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./([\w./-]+\.md)(?:#[\w-]+)?\)")
 
 
 def _named(app, docname, source):
-    """Name a page that the site does not have; a code host shows the link."""
+    """Name a page that the site does not have, where a code host shows the link; the site has its own reference."""
     if "/" not in docname:
-        source[0] = _OUTSIDE.sub(r"\1 (`\2`)", source[0])
+        source[0] = _OUTSIDE.sub(r"\1 (`\2`)", source[0]).replace(
+            "(api/reference.md)", "(api/vcrt.md)"
+        )
 
 
 def _sections(app, what, name, obj, options, lines):
