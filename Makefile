@@ -27,7 +27,7 @@ share_torch = cd $(VENV)/lib/python3*/site-packages && cp -al torch torchgen fun
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-lm test test-slow nightly test-paper-scale test-integrations test-frameworks test-pythons test-example test-browser test-rocq test-django docs suites at-length bench-certify bench-long bench-update bench-gpu bench-coverage trust trust-long release test-release audit lock size lint format types clean
+.PHONY: help setup demo demo-lm test test-slow nightly test-paper-scale test-integrations test-frameworks test-example test-browser test-rocq test-django docs suites at-length bench-certify bench-long bench-update bench-gpu bench-coverage trust trust-long release test-release audit lock size lint format types clean
 
 help:
 	@echo "make demo       certify, train and report with the embedded defaults"
@@ -38,7 +38,6 @@ help:
 	@echo "make test-paper-scale  the paper's 7,500 episodes against their golden hash, ten minutes"
 	@echo "make test-integrations  the tests with TRL, verl, datasets, verifiers, trackers and MCP servers, which it installs"
 	@echo "make test-frameworks    the tests with pydantic-ai, LangGraph, OpenAI Agents, FastMCP and Haystack, which it installs"
-	@echo "make test-pythons       the tests of the certifier on Python 3.12 and 3.13, where these are found"
 	@echo "make nightly    long tests of what seldom breaks, which CI leaves out"
 	@echo "make test-browser  the tests of the pages in Chromium, which it installs if it can"
 	@echo "make test-rocq  the tests of Rocq proofs, for which it installs Debian's coq if it can"
@@ -211,7 +210,6 @@ test-slow: $(DONE)
 nightly: $(CLUSTERS)
 	$(BIN)/python -m pytest -m nightly -n 2 --dist worksteal --durations 12
 	$(MAKE) trust PARTS="crash load soak"
-	$(MAKE) test-pythons
 
 # All 7,500 episodes against their golden hash, ten minutes; CI has 150 of them.
 test-paper-scale: $(DONE)
@@ -224,23 +222,6 @@ test-integrations: $(INTEGRATIONS) $(SERVERS) $(VERL) test-frameworks
 
 test-frameworks: $(FRAMEWORKS)
 	build/frameworks/bin/python -m pytest tests/frameworks --ignore tests/frameworks/test_given_tools.py
-
-# The certifier and its environments on each other Python that is found; training is tested on Python 3.11 alone. TESTS="..." is a part.
-PYTHONS = $(foreach one,3.12 3.13,$(firstword $(shell python$(one) -c "import sys; print(sys.executable)" 2> /dev/null) \
-  $(wildcard $(HOME)/.pyenv/versions/$(one).*/bin/python)))
-CERTIFIER = environments $(filter-out tests/project tests/frameworks tests/support,$(wildcard tests/*))
-test-pythons: $(DONE)
-	@test -n "$(strip $(PYTHONS))" || echo "neither Python 3.12 nor 3.13 was found: not tested"
-	for python in $(PYTHONS); do \
-	  place=build/pythons/$$($$python -c "import sys; print(sys.version_info[1])"); rm -rf $$place; $$python -m venv $$place || exit 1; \
-	  $$place/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling cryptography hypothesis numpy \
-	    pytest pytest-xdist || exit 1; \
-	  $$place/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -c constraints.txt -e . \
-	    $(addprefix -e ./,$(sort $(wildcard environments/*))) || exit 1; \
-	  $$place/bin/python -m pip install --quiet --disable-pip-version-check --no-deps dm-clrs==2.0.3 bfcl-eval==2026.3.23 \
-	    agentdojo==0.1.35 || exit 1; \
-	  $$place/bin/python -m pytest $(or $(TESTS),$(CERTIFIER)) -p no:cacheprovider \
-	    -m "not slow and not nightly and not paper_scale and not browser" -n 2 --dist worksteal || exit 1; done
 
 # Chromium, if there is none yet: Debian's, or Playwright's own.
 test-browser: $(PAGES)
