@@ -30,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup demo demo-lm test test-slow nightly test-paper-scale test-integrations test-frameworks test-example test-browser test-rocq test-django docs suites at-length bench-certify bench-long bench-update bench-gpu bench-coverage trust trust-long release test-release audit lock size lint format types clean
 
 help:
-	@echo "make demo       certify, train and report with the embedded defaults"
+	@echo "make demo       certify, train and report on the embedded backbone"
 	@echo "make demo-lm    the same on SmolLM2-135M, a language model that it fetches; a quarter of an hour,"
 	@echo "                or half an hour where the processor has no avx512_bf16"
 	@echo "make test       the test suite"

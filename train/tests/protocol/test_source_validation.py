@@ -109,8 +109,8 @@ def test_a_run_is_too_short_to_flag_if_it_is_validated_but_less_than_three_times
         assert is_too_short_to_flag(schedule) == (0 < times < 3)
 
 
-def test_runs_of_the_demo_on_a_language_model_can_be_flagged(monkeypatch):
-    (line,) = re.findall(r"vcrt (demo --settings .*)", (ROOT / "Makefile").read_text())
+def schedule_of_demo(monkeypatch, arguments):
+    """The schedule that a command line asks the demo for."""
     seen = []
 
     @wraps(vcrt_train.demo)
@@ -119,8 +119,21 @@ def test_runs_of_the_demo_on_a_language_model_can_be_flagged(monkeypatch):
 
     monkeypatch.setattr(vcrt_train, "demo", demo)
     with pytest.raises(SystemExit):
-        main(line.split())
-    assert not is_too_short_to_flag(seen[0].schedule)
+        main(arguments)
+    return seen[0].schedule
+
+
+def test_runs_of_the_demo_on_a_language_model_can_be_flagged(monkeypatch):
+    (line,) = re.findall(r"vcrt (demo --settings .*)", (ROOT / "Makefile").read_text())
+    assert not is_too_short_to_flag(schedule_of_demo(monkeypatch, line.split()))
+
+
+@pytest.mark.parametrize(
+    ("options", "updates"),
+    [((), 100), (("--updates", "7"), 7), (("--settings", "smollm2-135m"), 400)],
+)
+def test_the_demo_is_short_unless_settings_are_named(monkeypatch, options, updates):
+    assert schedule_of_demo(monkeypatch, ["demo", *options]).updates == updates
 
 
 @pytest.mark.parametrize("value", ["0.5", None, [], {}, float("nan"), float("inf")])

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 LOCK_FILE = "lock"
-#: Records on which a few short runs of two methods differ by more than chance (research/results.md).
+#: Records on which a few short runs of two methods differ (research/benchmarks/results/orders/tables.md, `hard`).
 DEMO_ENVIRONMENTS = ("clrs", "lean", "proofwriter")
 DEMO_PRESET = "several"
 DEMO_FORM = RecordForm(relations="reduced", commutations="omitted", distractors=2)
