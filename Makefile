@@ -9,6 +9,10 @@ INTEGRATIONS := $(VENV)/.installed-integrations
 SERVERS := build/mcp-servers/.installed
 VERL := build/verl/.installed
 FRAMEWORKS := build/frameworks/.installed
+# The newer Pythons that the certifier and its environments are tested on, where they are installed.
+PYTHONS := 3.12 3.13
+# Installed without their dependencies, which vcrt does not need.
+WITHOUT_THEIRS := dm-clrs==2.0.3 bfcl-eval==2026.3.23 agentdojo==0.1.35
 PAGES := $(VENV)/.installed-pages
 RELEASE := build/release-tools
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -27,7 +31,7 @@ share_torch = cd $(VENV)/lib/python3*/site-packages && cp -al torch torchgen fun
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-lm test test-slow nightly test-paper-scale test-integrations test-frameworks test-example test-browser test-rocq test-django docs suites at-length bench-certify bench-long bench-update bench-gpu bench-coverage trust trust-long release test-release audit lock size lint format types clean
+.PHONY: help setup demo demo-lm test test-slow nightly test-paper-scale test-integrations test-bridges test-verl test-servers test-frameworks test-pythons test-example test-browser test-rocq test-django docs suites at-length bench-certify bench-long bench-update bench-gpu bench-coverage trust trust-long release test-release audit lock size lint format types clean
 
 help:
 	@echo "make demo       certify, train and report on the embedded backbone"
@@ -38,6 +42,7 @@ help:
 	@echo "make test-paper-scale  the paper's 7,500 episodes against their golden hash, ten minutes"
 	@echo "make test-integrations  the tests with TRL, verl, datasets, verifiers, trackers and MCP servers, which it installs"
 	@echo "make test-frameworks    the tests with pydantic-ai, LangGraph, OpenAI Agents, FastMCP and Haystack, which it installs"
+	@echo "make test-pythons       the tests of what needs no training, on Python $(PYTHONS), where they are"
 	@echo "make nightly    long tests of what seldom breaks, which CI leaves out"
 	@echo "make test-browser  the tests of the pages in Chromium, which it installs if it can"
 	@echo "make test-rocq  the tests of Rocq proofs, for which it installs Debian's coq if it can"
@@ -76,7 +81,7 @@ $(DONE): pyproject.toml $(addsuffix /pyproject.toml,$(MEMBERS) research) constra
 ifeq ($(LOCK),)
 	$(PIP) -c constraints.txt torch
 	$(PIP) -c constraints.txt -e '.[dev]' $(addprefix -e ./,$(MEMBERS) research)
-	$(PIP) --no-deps dm-clrs==2.0.3 bfcl-eval==2026.3.23 agentdojo==0.1.35
+	$(PIP) --no-deps $(WITHOUT_THEIRS)
 else
 	$(PIP) --require-hashes --no-deps -r $(LOCK)
 	$(PIP) -c constraints.txt torch
@@ -178,7 +183,7 @@ test-release: release
 	$(call share_torch,build/installed/venv)
 	build/installed/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	build/installed/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
-	build/installed/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps dm-clrs==2.0.3 bfcl-eval==2026.3.23 agentdojo==0.1.35
+	build/installed/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps $(WITHOUT_THEIRS)
 	du -sm build/installed/venv
 	cd build/installed && venv/bin/vcrt doctor && venv/bin/vcrt demo --episodes 12 --runs 1 --updates 10
 
@@ -200,8 +205,10 @@ demo-lm: $(DONE)
 	$(BIN)/vcrt backbone fetch smollm2-135m
 	$(BIN)/vcrt demo --settings smollm2-135m --runs 1 --updates 80 --schedule.validate-every 30
 
+# SLOW=yes runs those of test-slow in the same call: all are collected once, and short tests fill the end (conftest.py).
 test: $(DONE)
-	$(BIN)/python -m pytest -m "not slow and not nightly and not paper_scale and not browser" -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m "$(if $(SLOW),,not slow and )not nightly and not paper_scale and not browser" -n 2 --dist worksteal \
+	  $(if $(SLOW),--durations 12)
 
 test-slow: $(DONE)
 	$(BIN)/python -m pytest -m "slow and not nightly" -n 2 --dist worksteal --durations 12
@@ -215,13 +222,34 @@ nightly: $(CLUSTERS)
 test-paper-scale: $(DONE)
 	$(BIN)/python -m pytest -m paper_scale
 
-test-integrations: $(INTEGRATIONS) $(SERVERS) $(VERL) test-frameworks
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m "not nightly" train/tests/integrations tests/environments/mcp -n 2 --dist worksteal
+test-integrations: test-bridges test-verl test-servers test-frameworks
+
+test-bridges: $(INTEGRATIONS)
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m "not nightly" train/tests/integrations tests/environments/mcp -n 2 --dist worksteal \
+	  --durations 12
+
+test-verl: $(VERL)
 	build/verl/bin/python -m pytest train/tests/integrations/test_verl.py train/tests/integrations/test_verl_trainer.py
+
+test-servers: $(INTEGRATIONS) $(SERVERS)
 	PATH="$(CURDIR)/build/mcp-servers/bin:$$PATH" PYTHONPATH=examples/mcp_servers $(BIN)/python -m pytest examples/mcp_servers
 
 test-frameworks: $(FRAMEWORKS)
 	build/frameworks/bin/python -m pytest tests/frameworks --ignore tests/frameworks/test_given_tools.py
+
+# Without the training package: what imports it is not collected (conftest.py). A Python that is not here is said. PART is
+# what to run of it.
+test-pythons: $(addprefix build/python-,$(addsuffix /.installed,$(PYTHONS)))
+	for version in $(PYTHONS); do [ ! -s build/python-$$version/.installed ] || build/python-$$version/bin/python -m pytest \
+	  $(or $(PART),tests environments) --ignore tests/project --ignore tests/frameworks \
+	  -m "not slow and not nightly and not paper_scale and not browser" -n 2 --dist worksteal || exit 1; done
+
+build/python-%/.installed: $(DONE)
+	rm -rf build/python-$* && mkdir -p build/python-$*
+	if python=$$(.ci/python $*); then $$python -m venv build/python-$* && python="build/python-$*/bin/python -m pip install --quiet \
+	  --disable-pip-version-check" && $$python -c constraints.txt -e '.[sign]' $(addprefix -e ./,$(wildcard environments/*)) \
+	  hypothesis numpy pytest pytest-xdist scipy && $$python --no-deps $(WITHOUT_THEIRS) && echo $* > $@; \
+	else echo "Python $* is not here: not tested"; touch $@; fi
 
 # Chromium, if there is none yet: Debian's, or Playwright's own.
 test-browser: $(PAGES)

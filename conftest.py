@@ -3,14 +3,20 @@
 A worker process costs half a second. What is sent to one and comes back is pickled all the same, and each worker is
 another process to the code that asks which one it is in. Mark a test, or a module, ``processes`` where a worker is
 killed, hangs, prints, keeps something to itself, or must not see what the test has in memory.
+
+Where vcrt-train is not installed (``make test-pythons``), files are not collected that import it.
 """
 
 from __future__ import annotations
 
+import ast
 import gc
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -98,7 +104,34 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     _here = False
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the slow ones, so that no worker is left alone with one at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 def pytest_collection_finish() -> None:
     """Spare the collector of garbage what stays for good: libraries that collect at each training look at it again."""
     gc.collect()
     gc.freeze()
+
+
+@cache
+def _imports_training(module: Path) -> bool:
+    """Whether a module of the tests, or one of their support that it imports, imports vcrt_train or its companions."""
+    names = set()
+    for node in ast.walk(ast.parse(module.read_bytes())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add((node.module or "").split(".")[0])
+    support = (Path(__file__).parent / "tests" / "support" / f"{name}.py" for name in names)
+    return not names.isdisjoint(("vcrt_train", "vcrt_research", "torch")) or any(
+        _imports_training(each) for each in support if each.exists() and each != module
+    )
+
+
+if find_spec("vcrt_train") is None:
+
+    def pytest_ignore_collect(collection_path: Path) -> bool | None:
+        """Leave out what cannot be imported."""
+        return (collection_path.suffix == ".py" and _imports_training(collection_path)) or None

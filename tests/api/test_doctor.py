@@ -94,14 +94,13 @@ def test_each_mend_is_to_be_had():
     wanted = sorted({one.strip("'") for one in remedies() if not one.startswith(".")})
     assert len(wanted) > 20
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--quiet"]
-    for one in wanted:
-        done = subprocess.run(
-            [*command, "--disable-pip-version-check", one],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, (one, done.stderr)
+    done = subprocess.run(
+        [*command, "--disable-pip-version-check", *wanted],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, (wanted, done.stderr)
 
 
 def test_a_version_out_of_range_is_named(monkeypatch):

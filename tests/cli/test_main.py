@@ -10,13 +10,14 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from io import StringIO
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from command_line import refused, run
+from command_line import needs_training, refused, run
 from vcrt.cli import main
 from vcrt.cli.main import after_interruption
 from vcrt.cli.progress import showing_progress
@@ -180,12 +181,16 @@ def test_the_environments_are_listed(capsys):
 
 def test_bad_numbers_are_refused(capsys, tmp_path):
     assert "at least 1" in refused(capsys, "certify", "--output", tmp_path / "d", "--episodes", "0")
-    assert "at least 1" in refused(capsys, "demo", "--output", tmp_path / "d", "--episodes", "0")
-    assert "at least one" in refused(capsys, "theories")
     assert "at least 1" in refused(
         capsys, "certify", "--output", tmp_path / "d", "--schemas", "clrs", "--jobs", "0"
     )
     refused(capsys, "certify", "--output", tmp_path / "d", "--episodes", "many")
+
+
+@needs_training
+def test_bad_numbers_for_training_are_refused(capsys, tmp_path):
+    assert "at least 1" in refused(capsys, "demo", "--output", tmp_path / "d", "--episodes", "0")
+    assert "at least one" in refused(capsys, "theories")
 
 
 @pytest.mark.slow
@@ -215,6 +220,9 @@ def test_an_interrupted_certification_says_what_is_kept_and_goes_on(tmp_path):
     assert not shards.exists()
 
 
+trained = partial(pytest.param, marks=needs_training)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -223,12 +231,18 @@ def test_an_interrupted_certification_says_what_is_kept_and_goes_on(tmp_path):
         (["lift", "clrs", "heapsort", "--output", "new"], "kept in new.shards; go on from there"),
         (["lift", "clrs", "heapsort", "--output=new"], "kept in new.shards; go on from there"),
         (["lift", "lean", "Proofs.lean", "--project", "."], "nothing was written"),
-        (["search", "data", "--output", "new"], "kept in new.trials; go on from there with `vcrt"),
-        (["reproduce", "--output", "of it all"], "kept in of it all; go on from there"),
-        (["reproduce", "--output", "of it all"], "`vcrt reproduce --output 'of it all'`"),
+        trained(
+            ["search", "data", "--output", "new"], "kept in new.trials; go on from there with `vcrt"
+        ),
+        trained(["reproduce", "--output", "of it all"], "kept in of it all; go on from there"),
+        trained(["reproduce", "--output", "of it all"], "`vcrt reproduce --output 'of it all'`"),
         (["verify", "runs/data"], "nothing was written"),
-        (["train", "runs/experiment", "--jobs", "1"], "`vcrt train runs/experiment --jobs 1`"),
-        (["evaluate", "runs/experiment"], "same opening with `vcrt evaluate runs/experiment`"),
+        trained(
+            ["train", "runs/experiment", "--jobs", "1"], "`vcrt train runs/experiment --jobs 1`"
+        ),
+        trained(
+            ["evaluate", "runs/experiment"], "same opening with `vcrt evaluate runs/experiment`"
+        ),
         ([], "nothing was written"),
     ],
 )

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import subprocess
 from contextlib import redirect_stderr, redirect_stdout
+from importlib.util import find_spec
 from io import StringIO
 
+import pytest
+
 from vcrt.cli import main
+
+#: For tests of commands that vcrt-train and vcrt-research bring.
+needs_training = pytest.mark.skipif(
+    find_spec("vcrt_train") is None, reason="vcrt-train is not installed"
+)
 
 
 def ran(*arguments):

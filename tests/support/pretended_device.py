@@ -41,6 +41,8 @@ class PretendedDevice(TorchFunctionMode):
     #: Storages by address; they are kept, as the library keeps some tensors by their device, and so that no address is
     #: given to another one.
     storages: ClassVar[dict[int, Any]] = {}
+    #: Tensors without an element, which have no address.
+    empty: ClassVar[dict[int, Tensor]] = {}
 
     #: Whether anything was computed there.
     has_computed = False
@@ -48,12 +50,17 @@ class PretendedDevice(TorchFunctionMode):
     def holds(self, tensor: Tensor) -> bool:
         """Whether a tensor lies there."""
         storage = tensor.untyped_storage()
-        return storage.nbytes() > 0 and storage.data_ptr() in self.storages
+        if storage.nbytes() == 0:
+            return id(tensor) in self.empty
+        return storage.data_ptr() in self.storages
 
     def put(self, tensor: Tensor) -> Tensor:
         """Say that a tensor lies there."""
         storage = tensor.untyped_storage()
-        self.storages[storage.data_ptr()] = storage
+        if storage.nbytes() == 0:
+            self.empty[id(tensor)] = tensor
+        else:
+            self.storages[storage.data_ptr()] = storage
         return tensor
 
     def place(self, model: torch.nn.Module) -> torch.nn.Module:

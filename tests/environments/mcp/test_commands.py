@@ -266,7 +266,7 @@ def test_over_http_a_server_is_put_back_into_a_state(start):
     assert (start / "a").read_text() == "one"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_over_http_a_whole_log_is_scheduled(tmp_path, start, capsys):
     """A minute of the processor: each start of a server of the package mcp takes three seconds of it."""
 

@@ -162,6 +162,7 @@ def test_other_options_are_refused(whole, capsys, options, message):
     assert evidence(whole) == before
 
 
+@pytest.mark.nightly
 def test_killed_at_any_moment_it_goes_on_to_the_same_bytes(whole, tmp_path):
     draw = np.random.Generator(np.random.PCG64(0))
     output = tmp_path / "killed"

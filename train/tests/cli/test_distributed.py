@@ -82,7 +82,11 @@ def alone(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "options", [(), ("--sharded", "--prompts-at-a-time", "1", "--gradient-checkpointing")]
+    "options",
+    [
+        pytest.param((), marks=pytest.mark.nightly),
+        ("--sharded", "--prompts-at-a-time", "1", "--gradient-checkpointing"),
+    ],
 )
 def test_two_processes_take_it_through_the_whole_protocol(folder, alone, options):
     shared = planned(folder, f"shared{len(options)}")
@@ -163,7 +167,7 @@ def assert_ended(ranks):
         time.sleep(0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_training_ends_as_a_whole_and_goes_on(experiment):
     process, ranks = training(experiment)
     os.kill(ranks[1], signal.SIGKILL)
@@ -206,7 +210,11 @@ if "RANK" in os.environ:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "error", ["vcrt.errors.OutOfMemory('no memory is left')", "KeyError('unforeseen')"]
+    "error",
+    [
+        "vcrt.errors.OutOfMemory('no memory is left')",
+        pytest.param("KeyError('unforeseen')", marks=pytest.mark.nightly),
+    ],
 )
 def test_an_error_of_one_process_ends_all_and_is_said_last(
     experiment, tmp_path, monkeypatch, error

@@ -361,7 +361,13 @@ def uninterrupted(evaluated):
 @pytest.mark.parametrize(
     "sent",
     # A termination is an interruption from the first line of a command on.
-    [signal.SIGKILL, signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)],
+    [
+        signal.SIGKILL,
+        *(
+            pytest.param(each, marks=pytest.mark.nightly)
+            for each in (signal.SIGINT, signal.SIGTERM)
+        ),
+    ],
 )
 @pytest.mark.slow
 def test_killed_training_leaves_no_worker_and_resumes_to_the_same_bits(

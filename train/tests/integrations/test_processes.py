@@ -52,7 +52,7 @@ def trained(model, output, alpha, orbits, processes):
     ("alpha", "orbits", "window"),
     [
         pytest.param(0.0, "listed", None, marks=pytest.mark.nightly),
-        (0.5, "listed", None),
+        pytest.param(0.5, "listed", None, marks=pytest.mark.nightly),
         pytest.param(0.1, "online", None, marks=pytest.mark.nightly),
         # So many tokens has the longest completion behind the prompts of the first process, but not of the second.
         (0.1, "online", 10),
@@ -80,7 +80,7 @@ def test_two_processes_are_as_one(tmp_path, alpha, orbits, window):
         assert torch.allclose(one[name], two[name], atol=tolerance, rtol=0), name
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_processes_train_a_model_of_texts_and_images_on_texts(tmp_path):
     """No process waits for gradients of the part that sees images."""
     folder = save_language_model(

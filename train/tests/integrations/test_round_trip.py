@@ -46,7 +46,7 @@ PRESETS = presets()
 
 
 def marks_of(environment, preset):
-    marks = [] if is_quick(environment, preset) else [pytest.mark.slow]
+    marks = [] if is_quick(environment, preset) else [pytest.mark.nightly]
     return [*marks, needs_rocq] if environment == "rocq" else marks
 
 
@@ -141,7 +141,7 @@ def test_records_of_text_come_back(tmp_path, view):
 
 @pytest.mark.parametrize(
     ("preset", "pool", "complete"),
-    [(5, 32, 1), (7, 32, 1), (11, 32, 0), pytest.param(33, 64, 0, marks=pytest.mark.slow)],
+    [(5, 32, 1), (7, 32, 1), (11, 32, 0), pytest.param(33, 64, 0, marks=pytest.mark.nightly)],
 )
 @pytest.mark.parametrize("form", [None, HARDER], ids=["usual", "harder"])
 def test_records_of_any_length_come_back(tmp_path, preset, pool, complete, form):

@@ -158,8 +158,8 @@ def elsewhere(tmp_path, monkeypatch):
     [
         "tensorboard",
         # Libraries that start servers of their own: what they are told is tested below.
-        pytest.param("trackio", marks=pytest.mark.slow),
-        pytest.param("wandb", marks=pytest.mark.slow),
+        pytest.param("trackio", marks=pytest.mark.nightly),
+        pytest.param("wandb", marks=pytest.mark.nightly),
     ],
 )
 def test_a_tracker_is_told_of_every_update_and_changes_nothing(folder, elsewhere, name):

@@ -13,7 +13,7 @@ from vcrt_train.config import ObjectiveConfig
 from vcrt_train.objective.batch import FrozenBatch, LegalPrefixes, Reading
 from vcrt_train.objective.losses import action_kl, leave_one_out_advantage
 from vcrt_train.objective.orbit_mass import log_choice
-from vcrt_train.objective.total import objective
+from vcrt_train.objective.total import objective, read
 from vcrt_train.policy.prefix_tree import prefix_tree
 from vcrt_train.training.legal_trees import legal_moves, legal_rows, paths_in
 
@@ -133,7 +133,7 @@ def test_every_term_but_the_sampled_kl_is_the_same(seed, orbit_ratio, shuffled):
         pytest.skip("a shuffled margin needs the shuffled orbit's set")
     new, old = policies(seed)
     full, sampled = both(new, old, orbit_ratio=orbit_ratio, shuffled=shuffled)
-    logged = sampled.metrics()
+    logged = read(sampled.metrics())
     for name in (
         "policy_loss",
         "contrastive_loss",

@@ -10,7 +10,7 @@ from objective_oracle import GRID, RandomPolicy, event_probabilities, next_choic
 from vcrt_train.config import ObjectiveConfig
 from vcrt_train.objective.losses import contrastive_loss, leave_one_out_advantage
 from vcrt_train.objective.terms import TERMS, constrained
-from vcrt_train.objective.total import next_duals, objective
+from vcrt_train.objective.total import next_duals, objective, read
 from vcrt_train.training.methods import METHODS
 
 CONFIG = ObjectiveConfig(
@@ -140,7 +140,7 @@ def test_every_term_and_their_sum(n, interface, use_credit):
         assert found.penalties[name].item() == pytest.approx(penalties[name], abs=1e-10)
     total = policy_loss + CONFIG.alpha * anti + sum(penalties.values())
     assert found.loss.item() == pytest.approx(total, abs=1e-10)
-    logged = found.metrics()
+    logged = read(found.metrics())
     assert logged["orbit_mass"] == pytest.approx(mass)
     assert logged["illegal_mass"] == pytest.approx(illegal)
     assert logged["malformed_mass"] == pytest.approx(1 - mass - illegal, abs=1e-12)
@@ -206,7 +206,7 @@ def test_every_method_has_the_loss_and_gradient_that_listed_orders_gave(n, inter
             for each, leaf in zip((expected, found), leaves, strict=True)
         ]
         torch.testing.assert_close(*gradients, rtol=0, atol=1e-10)
-        logged = found.metrics()
+        logged = read(found.metrics())
         for each in LOGGED:
             assert logged[each] == pytest.approx(getattr(expected, each).item(), abs=1e-10)
         for each in CONSTRAINT_NAMES:
@@ -319,7 +319,7 @@ def test_before_the_first_step_ratios_are_one_and_the_policy_loss_is_minus_the_m
     policy, _, batch = _case(4, "tokens", use_credit=True)
     terms = _terms(policy, policy.logits, batch)
     assert terms.max_log_ratio == 0
-    assert terms.metrics()["clip_fraction"] == 0
+    assert read(terms.metrics())["clip_fraction"] == 0
     assert terms.values["action_kl"] == 0
     assert terms.values["policy_loss"].item() == pytest.approx(-batch.advantages.mean().item())
 

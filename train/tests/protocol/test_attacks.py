@@ -13,9 +13,12 @@ from vcrt_train.policy.model_provenance import PROVENANCE_FILE, ModelProvenance
 
 #: Those that start other processes.
 SLOW = (
-    *("code_changed_between_two_methods", "code_changed_in_silence"),
-    *("alias_of_the_same_versions", "alias_of_other_versions", "alias_in_the_backbones_past"),
+    *("code_changed_in_silence", "alias_of_the_same_versions"),
+    *("alias_of_other_versions", "alias_in_the_backbones_past"),
 )
+MARKS = dict.fromkeys(SLOW, pytest.mark.slow) | {
+    "code_changed_between_two_methods": pytest.mark.nightly
+}
 
 
 @pytest.fixture(scope="module")
@@ -25,10 +28,7 @@ def place(tmp_path_factory):
 
 @pytest.mark.parametrize(
     "attack",
-    [
-        pytest.param(a, id=a.do.__name__, marks=pytest.mark.slow if a.do.__name__ in SLOW else ())
-        for a in ATTACKS
-    ],
+    [pytest.param(a, id=a.do.__name__, marks=MARKS.get(a.do.__name__, ())) for a in ATTACKS],
 )
 def test_every_attack_is_refused_or_said(attack, place, tmp_path):
     assert outcome(attack, place, tmp_path) == attack.ends

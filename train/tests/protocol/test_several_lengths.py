@@ -74,7 +74,7 @@ def registered(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_command_takes_a_dataset_of_several_lengths(registered, capsys):
     def done(*command):
         code, out, err = run(capsys, *command)

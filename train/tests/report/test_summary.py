@@ -216,6 +216,29 @@ def test_a_share_has_its_interval_and_needs_a_difference() -> None:
     )
 
 
+def test_a_fold_that_shows_nothing_by_itself_is_named() -> None:
+    clear = at_rates((500, 500, 500), (900, 501, 800))
+    line = sentence(summary(analyse(clear)), "By fold")
+    assert "On ProofWriter alone no difference is shown." in line
+    everywhere = at_rates((300, 300, 300), (900, 800, 800))
+    assert "alone" not in sentence(summary(analyse(everywhere)), "By fold")
+    # Without a difference in all, the headline says so.
+    none = at_rates((500, 500, 500), (505, 498, 500))
+    assert "alone" not in sentence(summary(analyse(none)), "By fold")
+
+
+@pytest.mark.parametrize(("passing", "at_chance"), [(2, True), (3, False), (1, False)])
+def test_a_frozen_backbone_at_chance_is_said_to_be(contents, passing: int, at_chance: bool) -> None:
+    """A random order passes with a half."""
+    frozen = {
+        fold: replace(each, held_out_passes=np.arange(len(each.held_out_passes)) % 4 < passing)
+        for fold, each in contents.frozen.items()
+    }
+    line = sentence(summary(analyse(replace(contents, frozen=frozen))), "The frozen backbone")
+    assert (", not to be told from a random order (50.00%); training" in line) is at_chance
+    assert ("random" in line) is at_chance
+
+
 def test_no_number_of_points_is_without_an_interval() -> None:
     forgetful = replace(at_rates((500, 500, 500), (900, 300, 505)))
     for lines in (summary(analyse(forgetful)), summary(analyse(synthetic_contents()))):

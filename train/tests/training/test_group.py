@@ -144,7 +144,7 @@ def test_two_processes_train_as_one(alone, tmp_path, mode, name):
     assert [line["update"] for line in found[1] if RATE in line] == [2, 4, 6]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_resumes_with_another_number_of_processes(alone, tmp_path):
     launched(tmp_path / "other", 2, "shards", 2)
     launched(tmp_path / "other", 1, "replicas", 4)

@@ -51,10 +51,10 @@ class Objective:
         """Largest absolute log-ratio of a sample; exactly 0 before the first step of an update."""
         return self.log_ratio.abs().max()
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, Tensor]:
         """Return what a log reports of the batch, by name: loss, terms, penalties, shares and :meth:`masses`."""
         batch = self.reading.batch
-        found = {
+        return {
             "loss": self.loss.detach(),
             **self.values,
             **{f"penalty_{name}": value for name, value in self.penalties.items()},
@@ -67,11 +67,11 @@ class Objective:
             .all(-1)
             .to(self.loss.dtype)
             .mean(),
-            "mean_reward": batch.rewards.mean(),
+            "mean_reward": batch.rewards.mean().to(self.loss.device),
+            **self.masses(),
         }
-        return {**{name: float(value) for name, value in found.items()}, **self.masses()}
 
-    def masses(self) -> dict[str, float]:
+    def masses(self) -> dict[str, Tensor]:
         """Return the policy's probability of each kind of answer, by name: means over prompts, exact or estimates."""
         batch = self.reading.batch
         masses = self.reported.masses(batch.orbit)
@@ -87,7 +87,15 @@ class Objective:
             # These show how reliable the orbit's mass is; they are 0 if it is exact.
             found["orbit_log_mass_error"] = masses.standard_error.mean()
             found["effective_path_share"] = (masses.effective_paths / paths).mean()
-        return {name: float(value) for name, value in found.items()}
+        return found
+
+
+def read(values: Mapping[str, Tensor]) -> dict[str, float]:
+    """Return the numbers of scalar tensors, by name. The device is waited for once for all."""
+    if not values:
+        return {}
+    together = torch.stack([value.detach() for value in values.values()])
+    return dict(zip(values, together.tolist(), strict=True))
 
 
 def objective(
@@ -136,9 +144,9 @@ def next_duals(
     terms: Sequence[str],
 ) -> dict[str, float]:
     """Return the multipliers after one dual step on the values of the constraints among ``terms``; others stay."""
+    found = read({name: values[name] for name in constrained() if name in terms})
     moved = {
-        name: dual_step(float(values[name]), TERMS[name].cap_in(config), duals[name], config.mu)
-        for name in constrained()
-        if name in terms
+        name: dual_step(value, TERMS[name].cap_in(config), duals[name], config.mu)
+        for name, value in found.items()
     }
     return {**duals, **moved}

@@ -183,9 +183,13 @@ def thinned(dropouts: Sequence[SharedDropout], seed: int, device: torch.device) 
         yield
         return
     draw = torch.Generator().manual_seed(derive_seed(seed, "dropout") % 2**63)
-    for dropout in dropouts:
-        kept = torch.rand(dropout.features, generator=draw) >= dropout.rate
-        dropout.mask = (kept / (1 - dropout.rate)).to(device)
+    features = [dropout.features for dropout in dropouts]
+    rates = torch.tensor([dropout.rate for dropout in dropouts], dtype=torch.float64)
+    rates = rates.repeat_interleave(torch.tensor(features)).float()
+    # All masks move to the device together: each move would wait for it.
+    masks = ((torch.rand(sum(features), generator=draw) >= rates) / (1 - rates)).to(device)
+    for dropout, mask in zip(dropouts, masks.split_with_sizes(features), strict=True):
+        dropout.mask = mask
     try:
         yield
     finally:

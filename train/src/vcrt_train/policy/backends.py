@@ -37,7 +37,7 @@ from transformers.cache_utils import (
 
 from vcrt.errors import BackboneError
 from vcrt_train.config import Backend
-from vcrt_train.policy.causal_model import CausalModel, Prompt, unwrapped
+from vcrt_train.policy.causal_model import CausalModel, Prompt, has_few_logits, unwrapped
 from vcrt_train.policy.functional_cache import FORKABLE_LAYERS, ForkedCache, RecordedCache
 from vcrt_train.policy.kernels.grouped_attention import GROUPED
 from vcrt_train.policy.prefix_tree import NodeTree, OrderTree
@@ -313,16 +313,18 @@ def _logits_of_one_length(
             *[[prompt.pointer_ids[0]] * length] * (num_leaves - len(tree.leaves)),
         )
     ]
-    parts = [_kept(tree, num_leaves, length) for tree in trees]
+    # Of few tokens, logits at all places cost less than the wait for the size of what a mask selects.
+    everywhere = has_few_logits(model)
+    parts = [_kept(tree, num_leaves, length, everywhere) for tree in trees]
     rows, first = [], 0
-    for _, numbers in parts:
+    for mask, numbers in parts:
         rows.append(pad(numbers + first, (0, num_rows - 1 - len(numbers)), value=first))
-        first += len(numbers)
+        first += mask.numel() if everywhere else len(numbers)
     nodes: Tensor = model(
         input_ids=torch.tensor(tails, device=inner.device),
         past_key_values=ForkedCache(recorded, rows=num_leaves),
         use_cache=True,
-        logits_to_keep=torch.cat([kept for kept, _ in parts]).to(inner.device),
+        logits_to_keep=0 if everywhere else torch.cat([mask for mask, _ in parts]).to(inner.device),
     ).logits
     nodes = nodes.reshape(first, -1)[torch.stack(rows).to(inner.device)]
     return torch.cat([root, nodes], dim=1)
@@ -330,11 +332,16 @@ def _logits_of_one_length(
 
 @lru_cache(maxsize=64)
 @torch.inference_mode(mode=False)
-def _kept(tree: NodeTree, num_leaves: int, length: int) -> tuple[Tensor, Tensor]:
-    """Return ``[K, T]`` bool: one place of each prefix, for its logits; and ``[nodes]``: each node's number there."""
+def _kept(tree: NodeTree, num_leaves: int, length: int, everywhere: bool) -> tuple[Tensor, Tensor]:
+    """Return ``[K, T]`` bool: one place of each prefix, for its logits; and ``[nodes]``: each node's number there.
+
+    The number is among these places, or among all if the logits are of places ``everywhere``.
+    """
     kept = torch.zeros(num_leaves, length, dtype=torch.bool)
     leaf = torch.tensor(tree.first_leaves[1:], dtype=torch.long)
     places = (leaf, torch.tensor(tree.depths[1:] - 1))
+    if everywhere:
+        return kept, leaf * length + places[1]
     kept[places] = True
     numbers = torch.full(kept.shape, -1)
     numbers[kept] = torch.arange(int(kept.sum()))

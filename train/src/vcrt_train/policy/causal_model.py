@@ -166,13 +166,21 @@ def at_pointers(model: CausalModel, pointer_ids: Tensor) -> Iterator[Tensor]:
     if head is None:
         yield pointer_ids
         return
-    columns, places = torch.unique(pointer_ids.to(head.weight.device), return_inverse=True)
+    # On the device itself this would wait for it.
+    columns, places = torch.unique(pointer_ids.cpu(), return_inverse=True)
+    columns = columns.to(head.weight.device)
     # The dictionary hides the class's method and does not replace it.
     head.__dict__["forward"] = partial(_narrow, head, columns)
     try:
         yield places
     finally:
         del head.__dict__["forward"]
+
+
+def has_few_logits(model: CausalModel) -> bool:
+    """Return whether the model gives the logits of few tokens, as inside :func:`at_pointers`."""
+    head = getattr(unwrapped(model), "get_output_embeddings", lambda: None)()
+    return head is not None and "forward" in head.__dict__
 
 
 def _plain_head(model: CausalModel) -> Linear | None:

@@ -129,6 +129,8 @@ def _headline(analysis: Analysis) -> dict[str, Any] | None:
     assert found is not None
     # A reason why nothing is concluded stands beside the conclusion already.
     reason = [f"{found.reason[0].upper()}{found.reason[1:]}."] if found.is_shown else []
+    size = _subtitle(analysis.contents)
+    reach = [f"Measured: {size}. Other backbones, records and lengths of training were not."]
     named = [name for name in (headline.method, headline.minus) if name in rates]
     return {
         "rates": ", ".join(f"{label(name)} {percent(rates[name]):.2f}%" for name in named),
@@ -140,5 +142,5 @@ def _headline(analysis: Analysis) -> dict[str, Any] | None:
         "conclusion": found.text,
         "reason": found.reason,
         "shown": found.is_shown,
-        "caveat": " ".join([*reason, *bound_sentences(analysis)]),
+        "caveat": " ".join([*reason, *reach, *bound_sentences(analysis)]),
     }

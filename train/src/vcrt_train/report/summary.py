@@ -16,6 +16,7 @@ from vcrt_train.protocol.statistics import Interval
 from vcrt_train.report.analysis import Analysis
 from vcrt_train.report.contents import ReportContents
 from vcrt_train.report.estimates import FROZEN, Comparison, Estimate
+from vcrt_train.report.task import chance
 from vcrt_train.report.wording import (
     BASELINES,
     counted_range,
@@ -200,6 +201,9 @@ def _by_fold(comparison: Comparison) -> str:
     ]
     text = f"By fold, with intervals over runs and items: {listed(parts)}. {_negative(comparison)}."
     shares, macro = comparison.shares, comparison.macro
+    open_folds = [label(fold) for fold, each in comparison.folds.items() if not each.sign]
+    if macro and macro.sign and open_folds:
+        text += f" On {listed(open_folds)} alone no difference is shown."
     # A share has a meaning only if there is a difference and no fold reduces it.
     if macro and macro.sign and shares and min(s.value for s in shares.values()) >= 0:
         fold = max(shares, key=lambda name: shares[name].value)
@@ -239,9 +243,12 @@ def _against_frozen(analysis: Analysis) -> list[str]:
     comparison = analysis.comparisons.get(FROZEN)
     if comparison is None or comparison.macro is None:
         return []
+    frozen, random = analysis.frozen_macro.runs_and_items, chance(analysis.contents)
+    is_chance = random is not None and frozen.low <= random <= frozen.high
+    level = f", not to be told from a random order ({percent(random or 0.0):.2f}%)"
     return [
-        f"The frozen backbone passes {percent(analysis.frozen_macro.value):.2f}% (95% interval over items "
-        f"{interval_text(analysis.frozen_macro.runs_and_items, signed=False)}); training with "
+        f"The frozen backbone passes {percent(frozen.estimate):.2f}% (95% interval over items "
+        f"{interval_text(frozen, signed=False)}){level if is_chance else ''}; training with "
         f"{label(comparison.method)} changes that by {points(comparison.macro.value)} points "
         f"(95% interval over runs and items {_interval(comparison.macro)})."
     ]

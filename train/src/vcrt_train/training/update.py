@@ -25,7 +25,7 @@ from vcrt.hashing import Json
 from vcrt.randomness import derive_seed
 from vcrt_train.config import ResolvedConfig
 from vcrt_train.objective.terms import constrained
-from vcrt_train.objective.total import next_duals, objective
+from vcrt_train.objective.total import next_duals, objective, read
 from vcrt_train.policy.adapters import SharedDropout, shared_dropouts, thinned
 from vcrt_train.policy.causal_model import CausalModel, unwrapped
 from vcrt_train.training.batch_scores import score_batch
@@ -173,7 +173,7 @@ def update(
             num_samples=num_samples,
             generator=state.generator,
         )
-        start_log_ratio, behaviour = 0.0, dict[str, float]()
+        gap_at_start, behaviour = 0.0, dict[str, Tensor]()
         for epoch in range(num_epochs):
             if epoch > 0:
                 scores = score_batch(len(items), score, group, part_size=part_size)
@@ -192,20 +192,21 @@ def update(
             group.add_gradients(parameters)
             gradient_norm = _step(state, found.loss, parameters, config)
             if epoch == 0:
-                start_log_ratio, behaviour = max(float(found.max_log_ratio), gap), found.masses()
+                gap_at_start, behaviour = gap, found.masses()
+                behaviour["start_log_ratio"] = found.max_log_ratio
             if config.schedule.dual_steps == "epoch" or epoch == num_epochs - 1:
                 state.duals = next_duals(found.values, state.duals, config.objective, method.terms)
     state.update_index += 1
     last = found.metrics()
+    values = read({**last, **behaviour, "orbit_mass_last_epoch": last["orbit_mass"]})
+    start_log_ratio = values.pop("start_log_ratio")
     return UpdateMetrics(
         update=state.update_index,
         values={
-            **last,
-            **behaviour,
-            "orbit_mass_last_epoch": last["orbit_mass"],
+            **values,
             **{f"dual_{name}": dual for name, dual in state.duals.items()},
             "gradient_norm": gradient_norm,
-            "start_log_ratio": start_log_ratio,
+            "start_log_ratio": max(start_log_ratio, gap_at_start),
         },
     )
 
@@ -233,17 +234,18 @@ def _step(
     """Make one AdamW step on the clipped gradient of ``loss``; return the gradient's norm before clipping."""
     largest = config.optimiser.max_gradient_norm
     total = get_total_norm([p.grad for p in parameters if p.grad is not None])
-    norm = whole(total)
-    if norm > largest:
-        clip_grads_with_norm_(parameters, largest, total)
-    if not (torch.isfinite(loss) and torch.isfinite(norm)):
+    # The step must not be made if these are not finite: the device is waited for.
+    found = read({"loss": loss, "norm": whole(total)})
+    if not all(map(math.isfinite, found.values())):
         raise DivergedError(
             "the loss or the gradient is no longer a finite number",
             where=f"update {state.update_index + 1}",
-            found=f"loss {loss.item()}, gradient norm {norm.item()}",
+            found=f"loss {found['loss']}, gradient norm {found['norm']}",
             remedy="lower the learning rate, or train in a wider number format",
         )
+    if found["norm"] > largest:
+        clip_grads_with_norm_(parameters, largest, total)
     for group in state.optimizer.param_groups:
         group["lr"] = learning_rate_at(state.update_index, config)
     state.optimizer.step()
-    return float(norm)
+    return found["norm"]
