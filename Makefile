@@ -214,8 +214,9 @@ test-slow: $(DONE)
 	$(BIN)/python -m pytest -m "slow and not nightly" -n 2 --dist worksteal --durations 12
 
 # What CONTRIBUTING.md lists: it takes long, and a fault there costs little or comes seldom.
-nightly: $(CLUSTERS)
+nightly: $(CLUSTERS) $(INTEGRATIONS)
 	$(BIN)/python -m pytest -m nightly -n 2 --dist worksteal --durations 12
+	$(MAKE) test-pythons
 	$(MAKE) trust PARTS="crash load soak"
 
 # All 7,500 episodes against their golden hash, ten minutes; CI has 150 of them.

@@ -137,6 +137,25 @@ def test_all_orders_legal_and_one_order_in_a_class():
         found.variance(1)
 
 
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_record_of_one_step_has_no_variance(is_listed):
+    record = poset_record(0, num_operations=1)
+    model, (item,) = tiny_model(), items_of([record.listed() if is_listed else record])
+    found = gradient_moments(model, item)
+    assert (found.p, found.odds, found.within_successes, found.within_failures) == (1, 0, 0, 0)
+    assert found.variance(8) == (0, 0, 0)
+
+
+def test_an_answer_that_cannot_happen_adds_nothing():
+    leaf = torch.tensor([0.3, -0.2, 0.1], dtype=torch.float64, requires_grad=True)
+    passes = torch.tensor([True, False, False])
+    usual = moments_of(leaf.log_softmax(-1), passes, [leaf])
+    never = torch.cat([leaf, torch.tensor([-torch.inf], dtype=torch.float64)]).log_softmax(-1)
+    found = moments_of(never, torch.tensor([True, False, False, True]), [leaf])
+    assert found == pytest.approx(usual)
+
+
+@pytest.mark.slow
 def test_samples_come_to_what_listing_gives():
     """Of four steps both ways are open: the partial order, or all of its orders."""
     record = poset_record(3, num_operations=4, share=0.4)

@@ -21,10 +21,10 @@ from vcrt_train.policy.scoring import greedy_orders, score_orders, score_prefixe
 from vcrt_train.training.batch_trees import draw_trees, freeze
 from vcrt_train.training.items import encode_items
 from vcrt_train.training.legal_trees import tree_of
-from vcrt_train.training.methods import method
+from vcrt_train.training.methods import METHODS, method
 from vcrt_train.training.orbit_masses import orbit_log_masses
 
-LENGTHS = (5, 2, 3, 6, 4)
+LENGTHS = (5, 2, 3, 6, 4, 1)
 NAMES = (
     "vcrt",
     "shuffled-orbit",
@@ -151,8 +151,7 @@ def test_each_term_is_the_mean_of_what_the_records_have_alone(name, estimate):
         "log_reward_loss",
         "log_odds_loss",
         "uniformity",
-        # The share of choices, where they have ratios of their own: a shorter record's places that wait count.
-        *([] if name == "step-groups" else ["clip_fraction"]),
+        "clip_fraction",
         "orbit_log_mass_error",
         "effective_path_share",
     ):
@@ -224,3 +223,16 @@ def test_a_short_record_listed_says_what_its_partial_order_does():
             for one, other in listed.histories:
                 assert record.order.allows(one)
                 assert record.order.allows(other)
+
+
+@pytest.mark.parametrize("estimate", [EXACT, SAMPLED], ids=["exact", "sampled"])
+@pytest.mark.parametrize("name", sorted({*METHODS} - {"outcome-grpo"}))
+def test_records_of_one_step_alone_teach_nothing_and_always_pass(name, estimate):
+    before = weights(tiny_model())
+    state, metrics = train(
+        name, 2, estimate=estimate, some=[poset_record(k, num_operations=1) for k in range(3)]
+    )
+    assert [each.orbit_mass for each in metrics] == [1, 1]
+    assert [each.mean_reward for each in metrics] == [1, 1]
+    assert all(np.isfinite([*each.values.values()]).all() for each in metrics)
+    assert same_tensors(weights(state.model), before)

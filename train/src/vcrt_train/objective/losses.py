@@ -96,13 +96,21 @@ def clipped_loss(log_ratio: Tensor, advantages: Tensor, clip: float) -> Tensor:
     return -torch.minimum(ratio * advantages, clipped * advantages).mean()
 
 
-def clip_fraction(log_ratio: Tensor, advantages: Tensor, clip: float) -> Tensor:
-    """Return the share of samples whose gradient the clip stops: too likely and good, or too unlikely and bad."""
+def clip_fraction(
+    log_ratio: Tensor, advantages: Tensor, clip: float, num_choices: Tensor | None = None
+) -> Tensor:
+    """Return the share of samples whose gradient the clip stops: too likely and good, or too unlikely and bad.
+
+    For ratios of choices ``[B, G, T]``, of which a record has only ``num_choices [B, 1]``, it is the mean share of these.
+    """
     if clip == 0:
         return log_ratio.new_zeros(())
     ratio = log_ratio.detach().clamp(max=MAX_LOG_RATIO).exp()
     stopped = ((ratio > 1 + clip) & (advantages > 0)) | ((ratio < 1 - clip) & (advantages < 0))
-    return stopped.to(ratio.dtype).mean()
+    found = stopped.to(ratio.dtype)
+    if num_choices is not None and ratio.ndim == 3:
+        found = found * ratio.shape[-1] / num_choices[..., None]
+    return found.mean()
 
 
 def log_mass_margin(order_log_probs: Tensor, legal: Tensor) -> Tensor:

@@ -59,7 +59,7 @@ class Objective:
             **self.values,
             **{f"penalty_{name}": value for name, value in self.penalties.items()},
             "clip_fraction": clip_fraction(
-                self.log_ratio, batch.advantages, self.reading.config.clip
+                self.log_ratio, batch.advantages, self.reading.config.clip, batch.num_choices
             ),
             # The share of prompts whose samples all have the same reward: their policy loss has no gradient.
             "zero_advantage_share": (batch.advantages == 0)

@@ -72,8 +72,8 @@ class ListedTrees:
 
     @property
     def num_choices(self) -> list[int]:
-        """The number of choices in an order of each prompt."""
-        return [tree.num_choices for tree in self.trees]
+        """The number of choices in an order of each prompt, at least 1."""
+        return [max(tree.num_choices, 1) for tree in self.trees]
 
     @property
     def orders(self) -> Paths:
@@ -152,8 +152,8 @@ class DrawnTrees:
 
     @property
     def num_choices(self) -> list[int]:
-        """The number of choices in an order of each prompt, without the last choice, which is forced."""
-        return [tree.num_operations - 1 for tree in self.trees]
+        """The number of choices in an order of each prompt; the forced last one counts only if it is alone."""
+        return [max(tree.num_operations - 1, 1) for tree in self.trees]
 
     @property
     def orders(self) -> Paths:

@@ -151,6 +151,9 @@ def _sums(events: Tensor, weights: Mapping[int, float], parameters: Sequence[Ten
     total = torch.zeros(size, dtype=torch.float64, device=events.device)
     square = 0.0
     for event, weight in weights.items():
+        # What cannot happen adds nothing, and a single order has no choice, so no gradient.
+        if weight == 0 or not events.requires_grad:
+            continue
         found = torch.autograd.grad(
             events[event],
             parameters,

@@ -126,16 +126,17 @@ def tree_of(num_operations: int, prefixes: Iterable[Order], longest: int) -> Pre
 def paths_in(trees: Sequence[PrefixTree], orders: Sequence[Sequence[Order]]) -> Paths:
     """Return the rows and slots of the choices of each prompt's orders in its tree; all prompts have equally many.
 
-    Paths of shorter records continue at the row with one operation left (:func:`tree_of`).
+    Paths of shorter records continue at the row with one operation left (:func:`tree_of`), and so do those of a record
+    of one operation: a mean over no choices has no value.
     """
-    length = max(tree.num_operations for tree in trees) - 1
+    length = max(*(tree.num_operations - 1 for tree in trees), 1)
     found = [
         [_longer(tree, tree.path(order[: tree.num_operations - 1]), length) for order in some]
         for tree, some in zip(trees, orders, strict=True)
     ]
     return Paths(
-        rows=torch.tensor([[rows for rows, _ in some] for some in found]),
-        slots=torch.tensor([[slots for _, slots in some] for some in found]),
+        rows=torch.tensor([[rows for rows, _ in some] for some in found], dtype=torch.long),
+        slots=torch.tensor([[slots for _, slots in some] for some in found], dtype=torch.long),
     )
 
 
@@ -192,7 +193,7 @@ def _legal_rows(tree: PrefixTree, order: PartialOrder) -> dict[str, Tensor]:
     legal = torch.tensor([order.allows(prefix) for prefix in tree.prefixes])
     return {
         "legal": legal,
-        "last": legal & (torch.tensor(tree.depths) == tree.num_operations - 2),
+        "last": legal & (torch.tensor(tree.depths) == max(tree.num_operations - 2, 0)),
         "chain": chain,
         "parent": torch.tensor(tree.parent).clamp(min=0),
         "slot": torch.tensor(tree.last_slot).clamp(min=0),
