@@ -47,9 +47,13 @@ def backbone(
     folder vcrt in XDG_CACHE_HOME, by default ~/.cache; VCRT_CACHE names another folder.
 
     Example: vcrt backbone fetch smollm2-135m
+
     Example: vcrt backbone import model.gguf --output models/own
+
     Example: vcrt backbone lock models/granite
+
     Example: vcrt backbone lock Qwen/Qwen3.5-2B --revision main --lock qwen.lock.json
+
     Example: vcrt backbone check models/granite
 
     Args:

@@ -38,9 +38,9 @@ def decide(
 
     Prints the greedy order, its exact probability, and the orbit mass: the probability of all orders that keep every
     required pair. If these are too many to score, the mass is an estimate with a standard error. A record of 2 to 64
-    operations is JSON: {"operations": ["a", "b"], "relations": [["a", "b", "precedes"]]}. Kinds are commutes, precedes
-    and conflicts; with the last two, the first stands before the second. The output of `vcrt show EPISODE --json`
-    or `vcrt lift lean --json` is a record, too. Nothing is written, and the dataset is not needed.
+    operations is JSON: {"operations": ["a", "b"], "relations": [["a", "b", "precedes"]]}. Kinds are commutes, precedes,
+    conflicts and observes; with the last three, the first stands before the second. The output of `vcrt show EPISODE
+    --json` or `vcrt lift lean --json` is a record, too. Nothing is written, and the dataset is not needed.
 
     Example: vcrt decide runs/experiment record.json --run vcrt/clrs/0
 

@@ -101,7 +101,7 @@ def clip_fraction(
 ) -> Tensor:
     """Return the share of samples whose gradient the clip stops: too likely and good, or too unlikely and bad.
 
-    For ratios of choices ``[B, G, T]``, of which a record has only ``num_choices [B, 1]``, it is the mean share of these.
+    For ratios of choices ``[B, G, T]``, it is the mean share of the ``num_choices [B, 1]`` that a record has.
     """
     if clip == 0:
         return log_ratio.new_zeros(())
