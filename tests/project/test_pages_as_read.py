@@ -15,8 +15,6 @@ READINGS = (
     ("start.md", "proofs.md", "certify.md"),
     ("training.md", "train.md", "protocol.md", "report.md"),
 )
-#: The tutorial behind each door.
-TUTORIALS = ("tools.md", "training.md", "proofs.md")
 
 
 def run_commands(text):
@@ -28,18 +26,8 @@ def run_commands(text):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", TUTORIALS)
-def test_a_reader_gets_what_a_tutorial_shows(page, tmp_path):
-    read_as_shown([page], tmp_path)
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize("pages", READINGS, ids=lambda pages: pages[0])
 def test_a_reader_gets_what_the_pages_show(pages, tmp_path):
-    read_as_shown(pages, tmp_path)
-
-
-def read_as_shown(pages, tmp_path):
     folder = tmp_path / "reader"
     folder.mkdir()
     environment = fresh_environment(tmp_path / "environment")
