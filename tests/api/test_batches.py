@@ -146,7 +146,7 @@ def test_a_batch_is_safe_and_more_could_have_been_sent_with_it(written, capsys):
     lines = out.splitlines()
     assert '   0  look(item="tea")  [l0]' in lines
     assert (
-        "6 calls in 4 rounds in the log; 3 would do: 1.3 times fewer, if each call takes as long"
+        "6 calls in 4 rounds in the log; 3 would do: 1.3 times fewer, if all calls take equally long"
         in lines
     )
     assert f"{path}:1: 2 calls sent together, 0 and 1" in lines
@@ -189,7 +189,7 @@ def test_a_log_of_single_calls_has_todays_count(written, capsys):
     assert found.ids == ("x", "x")
     assert (found.rounds, found.batches, found.speed_up) == (((0,), (1,)), (), 2.0)
     _, out, _ = run(capsys, "schedule", path, "--environment", f"{SHOP}:Shop", "--jobs", "1")
-    assert "2 calls in 1 wave: 2.0 times fewer rounds, if each call takes as long" in out
+    assert "2 calls in 1 wave: 2.0 times fewer rounds, if all calls take equally long" in out
     assert "sent together" not in out
 
 

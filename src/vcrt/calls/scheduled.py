@@ -13,7 +13,7 @@ from vcrt.calls.schedules import Schedule
 #: What the schedule of a log rests on.
 CAVEATS = (
     "replay makes one call at a time: what happens when two calls overlap in time is not tested",
-    "an agent may have drawn on an output although no argument shows it: the schedule cannot know",
+    "an agent may have chosen a call because of an earlier output: the log cannot show it",
 )
 
 

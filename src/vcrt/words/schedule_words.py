@@ -112,10 +112,10 @@ def _rounds_line(one: Scheduled, schedule: Schedule) -> str:
     rounds, enough = len(one.rounds), one.num_rounds
     fewer = f"{one.speed_up:.1f} times fewer"
     if not one.batches:
-        return f"{calls} in {waves}: {fewer} rounds, if each call takes as long"
+        return f"{calls} in {waves}: {fewer} rounds, if all calls take equally long"
     found = "fewer may do, with more time" if schedule.unsettled else "no fewer would do"
     if enough < rounds:
-        found = f"{enough} would do: {fewer}, if each call takes as long"
+        found = f"{enough} would do: {fewer}, if all calls take equally long"
     elif enough > rounds:
         found = f"{enough} are needed, as not all that was sent together is safe"
         if schedule.unsettled:
