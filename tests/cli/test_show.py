@@ -63,9 +63,8 @@ def in_its_own_process(*arguments):
 
 def beside(done):
     """What a command said beside its output, but for progress, which it shows if it takes long."""
-    return [
-        line for line in done.stderr.splitlines() if not re.match("[a-z]+: .*(replay|done)", line)
-    ]
+    progress = "[a-z]+: .*(replay|done)|replay .*: .* episodes"
+    return [line for line in done.stderr.splitlines() if not re.match(progress, line)]
 
 
 @pytest.fixture(scope="module")
