@@ -151,13 +151,7 @@ def _form(state: object, ignored: frozenset[str], key_order: bool, set_order: bo
             ]
             forms = [each.form(state, None) for each in again]
     except RecursionError as error:
-        raise MalformedInputError(
-            "a state that is nested too deeply",
-            where="state",
-            found="objects that hold each other some thousands deep",
-            expected="at most about two thousand objects, one in the other",
-            remedy="keep them in a list or a dictionary; or override canonical, snapshot and restore",
-        ) from error
+        raise _too_deep() from error
     if _written(forms[0]) != _written(forms[1]):
         raise MalformedInputError(
             "a state has members of a set, or keys, that differ only in their identity",
@@ -170,8 +164,21 @@ def _form(state: object, ignored: frozenset[str], key_order: bool, set_order: bo
 
 def _written(form: Json) -> bytes:
     """Return canonical JSON as bytes; texts may have lone surrogates."""
-    with deeply():
-        return json_text(form).encode("utf-8", "surrogatepass")
+    try:
+        with deeply():
+            return json_text(form).encode("utf-8", "surrogatepass")
+    except RecursionError as error:
+        raise _too_deep() from error
+
+
+def _too_deep() -> MalformedInputError:
+    return MalformedInputError(
+        "a state that is nested too deeply",
+        where="state",
+        found="objects that hold each other some thousands deep, or some hundreds on Python 3.12",
+        expected="at most about two thousand objects, one in the other; 400 on Python 3.12",
+        remedy="keep them in a list or a dictionary; or override canonical, snapshot and restore",
+    )
 
 
 @dataclass(eq=False)
