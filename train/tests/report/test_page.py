@@ -64,6 +64,13 @@ def test_page_is_well_formed_with_unique_ids(html: str) -> None:
     assert {part for value in labelled for part in value.split()} <= set(page.ids)
 
 
+def test_the_headline_says_what_it_was_measured_on(html: str) -> None:
+    _, _, after = html.partition('id="headline"')
+    headline, _, _ = after.partition("</section>")
+    assert re.search(r"Measured: [^<]*; \d+ episodes; \d+ runs", headline.replace(",", ""))
+    assert "Other backbones, records and lengths of training were not." in headline
+
+
 def test_page_asks_nothing_of_the_network(html: str) -> None:
     page = Page(html)
     outside = {
