@@ -12,6 +12,8 @@ to a few numbers, on the processor. Of each part of an update:
 - ``waits``: where the host would wait until a GPU is done: it reads a value, or an index by a mask. ``waits_by_place``
   names the functions of vcrt that do. ``sent``: tensors that the host would send to a GPU. For both the model lies on a
   device that is only a name (``tests/support/pretended_device.py``).
+- ``graphs``: with ``--scoring captured``, replays of graphs, each of a whole pass, whose kernels are not counted again.
+  The graphs are only pretended (``tests/support/pretended_graphs.py``).
 - ``milliseconds``: of the processor, medians over updates without any counting. With such widths nearly all of it is
   Python and dispatching, which is what a GPU waits for.
 """
@@ -42,9 +44,11 @@ from gpu_shapes import SHAPES, Shape, random_model
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import vcrt_train.policy.captured as captured
 import vcrt_train.training.batch_scores
 import vcrt_train.training.update
 from pretended_device import PretendedDevice
+from pretended_graphs import PretendedGraph
 from vcrt_train.config import ResolvedConfig
 from vcrt_train.config_files import load_config, settings_names
 from vcrt_train.policy.adapters import with_adapters
@@ -98,6 +102,7 @@ class Count:
     kernels: int = 0
     waits: int = 0
     sent: int = 0
+    graphs: int = 0
 
 
 @dataclass
@@ -108,6 +113,8 @@ class Counts:
     kernels: Counter[str] = field(default_factory=Counter)
     waits_by_place: Counter[str] = field(default_factory=Counter)
     part: str = "rest"
+    #: Whether a graph is replayed.
+    is_replaying: bool = False
 
     def here(self) -> Count:
         """The part that is running."""
@@ -129,6 +136,7 @@ class Counts:
             kernels=sum(part.kernels for part in parts),
             waits=sum(part.waits for part in parts),
             sent=sum(part.sent for part in parts),
+            graphs=sum(part.graphs for part in parts),
         )
 
 
@@ -140,6 +148,8 @@ class _Operators(TorchDispatchMode):
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
+        if self._counts.is_replaying:
+            return function(*args, **(kwargs or {}))
         schema, here = function._schema, self._counts.here()
         here.operators += 1
         views = [
@@ -176,6 +186,23 @@ class Device(PretendedDevice):
         if sent or (function is torch.tensor and self.holds(found)):
             self.counts.here().sent += 1
         return found
+
+
+@contextmanager
+def counted_graphs(device: Device) -> Iterator[None]:
+    """Within it, models on the pretended device have graphs, whose replays are counted."""
+
+    class Graph(PretendedGraph):
+        def replay(self) -> None:
+            device.counts.here().graphs += 1
+            device.counts.is_replaying = True
+            # What it launches lies where it lay.
+            with torch._C.DisableTorchFunction():
+                super().replay()
+            device.counts.is_replaying = False
+
+    with patch.object(captured, "graphs_of", lambda _: Graph):
+        yield
 
 
 @contextmanager
@@ -237,7 +264,9 @@ def narrow(shape: Shape) -> Shape:
     return replace(shape, published={}, assumed={**widths, **layers, "tie_word_embeddings": True})
 
 
-def prepared(name: str, device: Device | None = None) -> Callable[[], object]:
+def prepared(
+    name: str, device: Device | None = None, scoring: str = "auto"
+) -> Callable[[], object]:
     """Updates of VCRT of a narrow model with adapters, one a call; on a pretended device if one is given."""
     torch.set_num_threads(1)
     settings = load_config(settings=name if name in settings_names() else MODELS[0]).resolved()
@@ -247,15 +276,19 @@ def prepared(name: str, device: Device | None = None) -> Callable[[], object]:
     )
     items = random_items(4, NARROW["vocab_size"], list(LENGTHS))
     if device is None:
-        return updates_of(model, items)
-    with device:
-        return updates_of(device.place(model), items)
+        return updates_of(model, items, scoring)
+    with device, counted_graphs(device):
+        return updates_of(device.place(model), items, scoring)
 
 
-def updates_of(model: Any, items: list[EncodedItem]) -> Callable[[], object]:
+def updates_of(model: Any, items: list[EncodedItem], scoring: str) -> Callable[[], object]:
     """Updates of a model on these items, turn by turn, one a call: 2 prompts, 8 samples, 2 epochs."""
     config: ResolvedConfig = load_config(
-        overrides={"sampling.samples_per_prompt": 8, "schedule.epochs_per_update": 2}
+        overrides={
+            "sampling.samples_per_prompt": 8,
+            "schedule.epochs_per_update": 2,
+            "model.scoring": scoring,
+        }
     ).resolved()
     state: TrainerState = new_state(model, config, seed=0)
     frozen = orbit_log_masses(model, items, interface="pointers", batch_size=PROMPTS)
@@ -283,6 +316,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--scoring", default="auto", choices=["auto", "captured"])
     parser.add_argument("--updates", type=int, default=11, help="that are timed")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
@@ -293,13 +327,14 @@ def main() -> None:
     }
     for name in options.models:
         device = Device()
-        counts = counted(warm(prepared(name, device), device), device)
-        times = timed(warm(prepared(name)), options.updates)
+        counts = counted(warm(prepared(name, device, options.scoring), device), device)
+        # There are no graphs on a processor to be timed.
+        is_timed = options.scoring == "auto"
+        times = timed(warm(prepared(name)), options.updates) if is_timed else {}
         total = counts.total()
         print(
             f"{name}: {total.operators:,} operators, {total.kernels:,} kernels, {total.waits} waits, "
-            f"{total.sent} sent, "
-            f"{times['all']:.0f} ms",
+            f"{total.sent} sent, {total.graphs} graphs, {times.get('all', 0):.0f} ms",
             flush=True,
         )
         for part, one in counts.parts.items():

@@ -36,6 +36,20 @@ def test_an_update_stays_within_its_bound_and_waits_where_it_must(name):
     assert 0.9 * kernels < total.kernels <= kernels
 
 
+def test_a_captured_update_launches_two_graphs_an_epoch_and_little_else():
+    device = operators.Device()
+    with operators.counted_graphs(device):
+        one_update = operators.prepared("tiny-dense", device, "captured")
+    counts = operators.counted(operators.warm(one_update, device), device)
+    total = counts.total()
+    assert total.graphs == 4
+    # However many layers there are.
+    assert total.kernels <= 650
+    assert total.operators <= 870
+    assert total.sent <= 30
+    assert counts.waits_by_place == WAITS
+
+
 def test_a_wait_is_seen_wherever_a_value_is_read():
     device, counts = operators.Device(), operators.Counts()
     device.counts = counts

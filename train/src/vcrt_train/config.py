@@ -27,7 +27,7 @@ PromptStyle: TypeAlias = Literal["plain", "chat"]
 #: ``opaque``: relation types as the tokens r0 to r4. ``words``: each relation as a plain sentence.
 RelationNames: TypeAlias = Literal["opaque", "words"]
 #: How orders are scored, which is exact in any case, see :mod:`vcrt_train.policy.backends`.
-Backend: TypeAlias = Literal["auto", "tree", "fork", "naive"]
+Backend: TypeAlias = Literal["auto", "tree", "fork", "naive", "captured"]
 #: How paths of an estimate are drawn, see :mod:`vcrt_train.policy.order_sampling`.
 Scheme: TypeAlias = Literal["independent", "systematic"]
 #: When multipliers move: once an update, after its last epoch, or after each epoch as in the paper's listing.
@@ -88,7 +88,7 @@ class ModelConfig(_Settings):
     """How a language model gets relations: by opaque names (`A r1 C;`), or in words (`A must come before C.`)."""
     scoring: Annotated[Backend, arg(aliases=["--scoring"])] = "auto"
     """How orders are scored; every way is exact. `naive` runs each order by itself: it works with every causal model,
-    even one that cannot use the faster ways."""
+    even one that cannot use the faster ways. `captured` is `tree` in a few shapes: on CUDA an update replays graphs."""
 
     def __post_init__(self) -> None:
         _require(bool(self.backbone), "model.backbone", self, "a name or a folder")

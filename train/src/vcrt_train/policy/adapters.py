@@ -158,6 +158,8 @@ class SharedDropout(torch.nn.Module):
         self.rate = rate
         self.features = features
         self.mask: Tensor | None = None
+        #: The memory of all masks of an update, kept by the first of its modules: graphs read it there.
+        self.kept: Tensor | None = None
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the inputs ``[..., features]`` with an update's features dropped and the others scaled up."""
@@ -187,7 +189,11 @@ def thinned(dropouts: Sequence[SharedDropout], seed: int, device: torch.device) 
     rates = torch.tensor([dropout.rate for dropout in dropouts], dtype=torch.float64)
     rates = rates.repeat_interleave(torch.tensor(features)).float()
     # All masks move to the device together: each move would wait for it.
-    masks = ((torch.rand(sum(features), generator=draw) >= rates) / (1 - rates)).to(device)
+    drawn = ((torch.rand(sum(features), generator=draw) >= rates) / (1 - rates)).to(device)
+    masks = dropouts[0].kept
+    if masks is None or masks.device != drawn.device or masks.shape != drawn.shape:
+        masks = dropouts[0].kept = drawn
+    masks.copy_(drawn)
     for dropout, mask in zip(dropouts, masks.split_with_sizes(features), strict=True):
         dropout.mask = mask
     try:

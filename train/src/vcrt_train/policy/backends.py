@@ -1,4 +1,4 @@
-"""Score the prefixes of a tree by one of three backends that give the same logits, and choose one that is exact.
+"""Score the prefixes of a tree by one of several backends that give the same logits, and choose one that is exact.
 
 ``tree``: one forward pass reads the prompt once and the tree behind it as extra tokens, with a mask in which a node
 sees the prompt and its own ancestors. Every layer must be attention that reads an additive mask and sees as far back as
@@ -12,6 +12,10 @@ of one length run together, and other lengths run separately, because padding wo
 ``naive``: every longest prefix is a sequence of its own. This is right for every causal model: it is the oracle, and
 the backend of models that no other backend supports.
 
+``captured``: as ``tree``, for the same models, but in a few shapes, so that an update on CUDA replays what was captured
+(:mod:`vcrt_train.policy.captured`). Each prompt is followed by its own nodes and padded behind them, where padding
+changes no bit: prompts and nodes keep their places, and sums of 16 numbers at a time end where they did.
+
 The model's configuration decides which backends are refused, because they would be silently wrong. A configuration is
 no proof: :mod:`vcrt_train.policy.self_check` tests the model itself.
 
@@ -22,11 +26,13 @@ the largest tree, ``T`` tokens of one leaf.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from contextlib import nullcontext
+from functools import lru_cache, partial
 from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.nn import Linear
 from torch.nn.functional import pad
 from transformers.cache_utils import (
     DummyLayer,
@@ -37,12 +43,13 @@ from transformers.cache_utils import (
 
 from vcrt.errors import BackboneError
 from vcrt_train.config import Backend
-from vcrt_train.policy.causal_model import CausalModel, Prompt, has_few_logits, unwrapped
+from vcrt_train.policy.captured import through_graphs
+from vcrt_train.policy.causal_model import CausalModel, Prompt, at_columns, few_logits, unwrapped
 from vcrt_train.policy.functional_cache import FORKABLE_LAYERS, ForkedCache, RecordedCache
 from vcrt_train.policy.kernels.grouped_attention import GROUPED
 from vcrt_train.policy.prefix_tree import NodeTree, OrderTree
 
-ExactBackend: TypeAlias = Literal["tree", "fork", "naive"]
+ExactBackend: TypeAlias = Literal["tree", "fork", "naive", "captured"]
 
 MASK_READING_ATTENTION = frozenset({"sdpa", "eager", GROUPED})
 
@@ -63,7 +70,7 @@ def choose_backend(model: CausalModel, backend: Backend, *, longest: int) -> Exa
         _require_fork(model)
         return "fork"
     _require_tree(model, longest)
-    return "tree"
+    return backend
 
 
 def _require_tree(model: CausalModel, longest: int) -> None:
@@ -262,6 +269,82 @@ _kept_mask = lru_cache(maxsize=KEPT)(_mask_of_one)
 _kept_positions = lru_cache(maxsize=KEPT)(_positions)
 
 
+#: Captured shapes have a multiple of so many tokens, and trees of some orders a multiple of so many rows.
+STEP = 16
+
+
+def captured_logits(
+    model: CausalModel, prompts: Sequence[Prompt], trees: Sequence[NodeTree]
+) -> Tensor:
+    """Return ``[B, R, V]``: the logits after each row of each prompt's own tree, in one forward pass of few shapes.
+
+    Rows beyond those of a tree have no meaning; trees that are not of all orders have up to 15 of them more.
+    """
+    device, dtype = unwrapped(model).device, unwrapped(model).dtype
+    lengths = [len(prompt.token_ids) for prompt in prompts]
+    pairs = list(zip(lengths, trees, strict=True))
+    size = _padded(max(length + tree.num_rows - 1 for length, tree in pairs))
+    num_rows = max(tree.num_rows for tree in trees)
+    if not all(isinstance(tree, OrderTree) for tree in trees):
+        num_rows = _padded(num_rows)
+    # With as many rows as fit behind a prompt, padding is behind its nodes.
+    room = [size - length + 1 for length in lengths]
+    token_ids = [
+        [*prompt.token_ids, *tree.tokens(prompt.pointer_ids), *[0] * (rows - tree.num_rows)]
+        for prompt, tree, rows in zip(prompts, trees, room, strict=True)
+    ]
+    ends = [
+        [length - 1 + row for row in range(tree.num_rows)]
+        + [length - 1] * (num_rows - tree.num_rows)
+        for length, tree in pairs
+    ]
+    masks, positions = [], []
+    for (length, tree), rows in zip(pairs, room, strict=True):
+        shape = (length, length, tree, rows)
+        # What is not kept is sent to the device together.
+        at = device if isinstance(tree, OrderTree) else torch.device("cpu")
+        masks.append(_of(_kept_mask, _mask_of_one, tree)(*shape, dtype, at))
+        positions.append(_of(_kept_positions, _positions, tree)(*shape, at))
+    inputs = [
+        torch.tensor(token_ids, device=device),
+        _stacked(positions).to(device),
+        _stacked(masks).to(device),
+        torch.tensor(ends, device=device),
+    ]
+    few = few_logits(model)
+    if few is not None:
+        inputs.append(few[1])
+    return through_graphs(model, partial(_logits_at, model, few and few[0]), inputs)
+
+
+def _padded(size: int) -> int:
+    """Return the next number of tokens of which there are shapes: at most an eighth more of them, or 15."""
+    step = max(STEP, 1 << max((size - 1).bit_length() - 4, 0))
+    return -(-size // step) * step
+
+
+def _logits_at(
+    model: CausalModel,
+    head: Linear | None,
+    token_ids: Tensor,
+    positions: Tensor,
+    mask: Tensor,
+    places: Tensor,
+    columns: Tensor | None = None,
+) -> Tensor:
+    """Return the logits ``[B, R, V]`` of ``token_ids [B, L]`` at ``places [B, R]``, of all tokens or ``columns``."""
+    narrow = nullcontext() if head is None or columns is None else at_columns(head, columns)
+    with narrow:
+        logits: Tensor = model(
+            input_ids=token_ids,
+            position_ids=positions,
+            attention_mask=mask,
+            use_cache=False,
+            logits_to_keep=0,
+        ).logits
+    return logits.gather(1, places[..., None].expand(-1, -1, logits.shape[-1]))
+
+
 #: A tail of one token would run the library's decoding step, which overwrites states in place and whose kernels have no
 #: backward pass. A second token, whose logits are not read, prevents that.
 SHORTEST_TAIL = 2
@@ -314,7 +397,7 @@ def _logits_of_one_length(
         )
     ]
     # Of few tokens, logits at all places cost less than the wait for the size of what a mask selects.
-    everywhere = has_few_logits(model)
+    everywhere = few_logits(model) is not None
     parts = [_kept(tree, num_leaves, length, everywhere) for tree in trees]
     rows, first = [], 0
     for mask, numbers in parts:
@@ -378,4 +461,9 @@ def _logits_of_one(model: CausalModel, prompt: Prompt, tree: NodeTree) -> Tensor
 
 
 #: The function of each backend that scores the prefixes of trees, one tree behind each prompt.
-LOGITS = {"tree": tree_logits, "fork": fork_logits, "naive": naive_logits}
+LOGITS = {
+    "tree": tree_logits,
+    "fork": fork_logits,
+    "naive": naive_logits,
+    "captured": captured_logits,
+}

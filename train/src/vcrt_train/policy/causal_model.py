@@ -157,30 +157,48 @@ WIDE_VOCABULARY = 4096
 
 
 @contextmanager
-def at_pointers(model: CausalModel, pointer_ids: Tensor) -> Iterator[Tensor]:
+def at_pointers(
+    model: CausalModel, pointer_ids: Tensor, *, repeated: bool = False
+) -> Iterator[Tensor]:
     """Make ``model`` give logits ``[..., K]`` of only the ``K`` different tokens among ``pointer_ids [B, n]``.
 
-    Yields the place of each pointer's logit, ``[B, n]``: ``pointer_ids`` themselves if nothing changed.
+    If ``repeated``, ``K`` is ``B * n``, however many of them are equal. Yields the place of each pointer's logit,
+    ``[B, n]``: ``pointer_ids`` themselves if nothing changed.
     """
     head = _plain_head(model)
     if head is None:
         yield pointer_ids
         return
-    # On the device itself this would wait for it.
-    columns, places = torch.unique(pointer_ids.cpu(), return_inverse=True)
-    columns = columns.to(head.weight.device)
+    if repeated:
+        columns, places = pointer_ids.flatten(), torch.arange(pointer_ids.numel())
+    else:
+        # On the device itself this would wait for it.
+        columns, places = torch.unique(pointer_ids.cpu(), return_inverse=True)
+    with at_columns(head, columns.to(head.weight.device)):
+        yield places.view_as(pointer_ids)
+
+
+@contextmanager
+def at_columns(head: Linear, columns: Tensor) -> Iterator[None]:
+    """Make an output layer give the logits of the tokens ``columns [K]`` alone."""
+    outer = head.__dict__.get("forward")
     # The dictionary hides the class's method and does not replace it.
     head.__dict__["forward"] = partial(_narrow, head, columns)
     try:
-        yield places
+        yield
     finally:
         del head.__dict__["forward"]
+        if outer is not None:
+            head.__dict__["forward"] = outer
 
 
-def has_few_logits(model: CausalModel) -> bool:
-    """Return whether the model gives the logits of few tokens, as inside :func:`at_pointers`."""
-    head = getattr(unwrapped(model), "get_output_embeddings", lambda: None)()
-    return head is not None and "forward" in head.__dict__
+def few_logits(model: CausalModel) -> tuple[Linear, Tensor] | None:
+    """Return the output layer and the tokens ``[K]`` whose logits it gives, inside :func:`at_pointers`; else None."""
+    head: Any = getattr(unwrapped(model), "get_output_embeddings", lambda: None)()
+    forward: Any = None if head is None else head.__dict__.get("forward")
+    if isinstance(forward, partial) and forward.func is _narrow:
+        return head, forward.args[1]
+    return None
 
 
 def _plain_head(model: CausalModel) -> Linear | None:

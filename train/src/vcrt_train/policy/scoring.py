@@ -231,6 +231,9 @@ def _row_logits(
 ) -> tuple[Tensor, Tensor]:
     """Return ``[B, R, V]``: the logits after each prefix; ``[B, n]``: the place in ``V`` of each slot's pointer."""
     exact = _exact_backend(model, prompts, trees, backend)
+    if exact == "captured" and interface == "tokens":
+        # Logits of all words at all places would cost too much memory.
+        exact = "tree"
     most = max(prompt.num_operations for prompt in prompts)
     # A slot that a prompt does not have repeats the prompt's first pointer and is never read.
     ids = torch.tensor(
@@ -241,7 +244,8 @@ def _row_logits(
     )
     # The oracle keeps the model's own output layer.
     narrow = interface == "pointers" and exact != "naive"
-    with evaluation_mode(model), at_pointers(model, ids) if narrow else nullcontext(ids) as places:
+    few = at_pointers(model, ids, repeated=exact == "captured") if narrow else nullcontext(ids)
+    with evaluation_mode(model), few as places:
         logits = LOGITS[exact](model, prompts, trees)
     return logits, places.to(logits.device)
 

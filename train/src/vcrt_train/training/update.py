@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -27,6 +28,7 @@ from vcrt_train.config import ResolvedConfig
 from vcrt_train.objective.terms import constrained
 from vcrt_train.objective.total import next_duals, objective, read
 from vcrt_train.policy.adapters import SharedDropout, shared_dropouts, thinned
+from vcrt_train.policy.captured import Graphs
 from vcrt_train.policy.causal_model import CausalModel, unwrapped
 from vcrt_train.training.batch_scores import score_batch
 from vcrt_train.training.batch_trees import draw_trees, freeze
@@ -51,6 +53,8 @@ class TrainerState:
     seed: int = 0
     #: The dropout of the model's adapters, if it has any.
     dropouts: tuple[SharedDropout, ...] = ()
+    #: The graphs of ``captured`` scoring; they belong to this process, so no checkpoint holds them.
+    graphs: Graphs | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,6 +108,7 @@ def new_state(model: CausalModel, config: ResolvedConfig, *, seed: int) -> Train
         update_index=0,
         seed=seed,
         dropouts=shared_dropouts(model),
+        graphs=Graphs(model) if config.model.scoring == "captured" else None,
     )
 
 
@@ -145,7 +150,8 @@ def update(
     seed = derive_seed(state.seed, "update", state.update_index)
     backend, part_size = config.model.scoring, config.memory.prompts_at_a_time
     num_samples, num_epochs = config.sampling.samples_per_prompt, config.schedule.epochs_per_update
-    with thinned(state.dropouts, seed, unwrapped(state.model).device):
+    used = state.graphs.used() if state.graphs else nullcontext()
+    with thinned(state.dropouts, seed, unwrapped(state.model).device), used:
         # These trees hold the prefixes that are scored: of all orders, or of orders drawn from the policy.
         trees = draw_trees(
             state.model,
