@@ -63,11 +63,11 @@ def test_the_device_refuses_what_a_gpu_refuses(device):
 # What the library computes there equals what it computes on the processor.
 
 
-def require_same_there(expected, found):
+def require_same_there(expected, found, *, within=0.0):
     """Tensors of the processor, and equal ones of the device."""
     for one, other in zip(expected, found, strict=True):
         assert (one.device, other.device) == (torch.device("cpu"), DEVICE)
-        assert torch.equal(one, other.cpu())
+        torch.testing.assert_close(other.cpu(), one, rtol=0, atol=within)
 
 
 #: Every term, ratio, margin and interface: the other methods have some of these.
@@ -187,7 +187,9 @@ def test_texts_and_the_credit_of_their_orbits(backend, device):
         return totals, surplus, entropies
 
     make = hybrid_model if backend == "fork" else lambda: tiny_model("llama")
-    require_same_there(found(make()), found(device.place(make())))
+    # Texts are padded there, but where a state would read the padding.
+    within = 1e-5 if backend == "tree" else 0.0
+    require_same_there(found(make()), found(device.place(make())), within=within)
 
 
 def test_a_run_goes_on_there_from_a_checkpoint_of_the_processor(device, tmp_path):
@@ -221,3 +223,24 @@ def test_the_account_of_the_variance(listed, device):
         gradient_moments(device.place(listed_training.tiny_model()), item, num_samples=8)
         == expected
     )
+
+
+def test_texts_have_few_sizes_there(device):
+    model, shapes = tiny_model("llama"), set()
+    model.register_forward_pre_hook(
+        lambda _, args, given: shapes.add(tuple(given["input_ids"].shape)), with_kwargs=True
+    )
+    device.place(model)
+    for length in range(1, 34):
+        prompts = [tuple(range(1, 2)) * length, (3, 4)]
+        texts = [[(1, 2, 3), (1, 4)], [(2,) * (1 + length % 20)]]
+        found = score_texts(model, prompts, texts, backend="tree")
+        alone = [
+            score_texts(model, [prompt], [some], backend="naive")[0]
+            for prompt, some in zip(prompts, texts, strict=True)
+        ]
+        for some, others in zip(found, alone, strict=True):
+            for one, other in zip(some, others, strict=True):
+                assert torch.allclose(one.log_probs.cpu(), other.log_probs.cpu(), atol=1e-5)
+    # Those of one row are of texts by themselves.
+    assert {size for size in shapes if size[0] == 2} == {(2, 31), (2, 47), (2, 63)}

@@ -26,6 +26,7 @@ from vcrt_train.policy import backends, causal_model, functional_cache, scoring
 from vcrt_train.policy.backends import choose_backend
 from vcrt_train.policy.causal_model import unwrapped
 from vcrt_train.policy.functional_cache import ForkedCache, RecordedCache
+from vcrt_train.policy.kernels.switch import implementations
 from vcrt_train.policy.scoring import score_orders
 from vcrt_train.policy.self_check import prefix_check, self_check, text_check
 
@@ -497,8 +498,26 @@ def test_a_kernel_of_another_package_that_is_wrong_is_refused(monkeypatch):
         return 3 * found.flip(1), state
 
     rule = with_package(monkeypatch, kernel)
+    # transformers passes it on as what it is: a kernel of that package.
+    kernel.__module__ = "fla.ops"
     model = tiny_model("qwen3_5", sharpness=4.0).to(torch.bfloat16)
-    refused(model, "log-probabilities in bfloat16|gradients in the model's format")
+    error = refused(model, "log-probabilities in bfloat16|gradients in the model's format")
+    assert error.remedy == "uninstall fla: PyTorch then computes instead"
+
+
+def test_the_log_says_who_computes_linear_attention(monkeypatch):
+    model = tiny_model("qwen3_5")
+    own = implementations(model)
+    assert {"causal_conv1d_fn", "chunk_gated_delta_rule"} <= own.keys()
+    assert set(own.values()) == {"PyTorch"}
+    assert implementations(tiny_model("llama")) == {}
+
+    def kernel(*given, **others):
+        return rule(*given, **others)
+
+    kernel.__module__ = "fla.ops"
+    rule = with_package(monkeypatch, kernel)
+    assert implementations(model) == {**own, "chunk_gated_delta_rule": "fla"}
 
 
 def test_what_a_device_says_of_itself_is_not_called_an_error_of_the_model(monkeypatch):

@@ -47,7 +47,7 @@ from vcrt_train.policy.captured import through_graphs
 from vcrt_train.policy.causal_model import CausalModel, Prompt, at_columns, few_logits, unwrapped
 from vcrt_train.policy.functional_cache import FORKABLE_LAYERS, ForkedCache, RecordedCache
 from vcrt_train.policy.kernels.grouped_attention import GROUPED
-from vcrt_train.policy.prefix_tree import NodeTree, OrderTree
+from vcrt_train.policy.prefix_tree import NodeTree, OrderTree, TokenTree
 
 ExactBackend: TypeAlias = Literal["tree", "fork", "naive", "captured"]
 
@@ -171,6 +171,11 @@ def tree_logits(model: CausalModel, prompts: Sequence[Prompt], trees: Sequence[N
     lengths = tuple(len(prompt.token_ids) for prompt in prompts)
     longest, device = max(lengths), unwrapped(model).device
     num_rows = max(tree.num_rows for tree in trees)
+    sizes: dict[str, int] = {}
+    if device.type != "cpu" and isinstance(trees[0], TokenTree):
+        # Every batch of texts has a size of its own: of few sizes, a device's memory is used again.
+        longest, num_rows = _padded(longest), _padded(num_rows)
+        sizes = {"longest": longest, "num_rows": num_rows}
     # Prompts are padded on the left, so that the last prompt token and the nodes are the last R positions of every row;
     # smaller trees are padded on the right.
     token_ids = [
@@ -188,7 +193,7 @@ def tree_logits(model: CausalModel, prompts: Sequence[Prompt], trees: Sequence[N
     logits: Tensor = model(
         input_ids=torch.tensor(token_ids, device=device),
         position_ids=_stacked(positions),
-        attention_mask=tree_mask(lengths, trees, unwrapped(model).dtype, device),
+        attention_mask=tree_mask(lengths, trees, unwrapped(model).dtype, device, **sizes),
         use_cache=False,
         # This is a tensor of places, not a number: a slice of several prompts is not contiguous, and its product with a
         # large output layer takes several times as long.
@@ -202,13 +207,17 @@ def tree_mask(
     trees: Sequence[NodeTree],
     dtype: torch.dtype,
     device: torch.device,
+    *,
+    longest: int = 0,
+    num_rows: int = 0,
 ) -> Tensor:
     """Return the additive attention mask ``[B, 1, L, L]`` of left-padded prompts of these ``lengths`` and their trees.
 
+    Prompts are padded to ``longest`` tokens and trees to ``num_rows``, or to the largest of them if that is more.
     It is additive and in the model's dtype, because ``eager`` attention would add a Boolean mask as zeros and ones and
     be silently wrong. Padded positions see themselves: a softmax over nothing is NaN. It is shared: do not write to it.
     """
-    longest, num_rows = max(lengths), max(tree.num_rows for tree in trees)
+    longest, num_rows = max(longest, *lengths), max(num_rows, *(t.num_rows for t in trees))
     return _stacked(
         [
             _of(_kept_mask, _mask_of_one, tree)(length, longest, tree, num_rows, dtype, device)

@@ -36,7 +36,11 @@ from vcrt.orders import Order
 from vcrt_train.config import Backend, Interface
 from vcrt_train.policy.backends import ExactBackend, choose_backend
 from vcrt_train.policy.causal_model import HALF, CausalModel, Prompt, evaluation_mode, unwrapped
-from vcrt_train.policy.kernels.switch import plain_kernels, reference_functions
+from vcrt_train.policy.kernels.switch import (
+    implementations,
+    plain_kernels,
+    reference_functions,
+)
 from vcrt_train.policy.prefix_tree import PrefixTree, prefix_tree
 from vcrt_train.policy.scoring import score_orders, score_prefixes, tree_depth
 from vcrt_train.policy.text_scoring import score_texts
@@ -293,7 +297,7 @@ class _Check:
         bound = max(LEAST_HALF_TOLERANCE, FORMAT_MULTIPLE * error if isfinite(error) else 0.0)
         half = str(unwrapped(self.model).dtype).removeprefix("torch.")
         words = f"log-probabilities in {half} differ by {apart:.3g} of 1 + their size"
-        self.require(apart, bound, words)
+        self.require(apart, bound, words, others=True)
         return apart, error
 
     @torch.enable_grad()
@@ -316,7 +320,7 @@ class _Check:
             gaps, sizes = _norms(found, self.gradient(prompt, self.backend))
         gap, size = float(gaps.norm()), float(sizes.norm())
         words = f"gradients in the model's format differ by {gap:.3g} of {size:.3g} from those of PyTorch's own kernels"
-        self.require(gap, KERNEL_TOLERANCE * size + TOLERANCE**2, words)
+        self.require(gap, KERNEL_TOLERANCE * size + TOLERANCE**2, words, others=True)
 
     def gradient_difference(self, prompt: Prompt) -> float | None:
         """Return the largest relative distance of a parameter's gradients of a mixture of log-probabilities."""
@@ -376,14 +380,17 @@ class _Check:
                 else "load the model as its authors do, and see what it needs",
             ) from error
 
-    def require(self, largest: float, bound: float, found: str) -> None:
+    def require(self, largest: float, bound: float, found: str, *, others: bool = False) -> None:
+        """Raise unless ``largest`` is within its bound; ``others``: kernels of other packages have a part in it."""
         if not largest <= bound:
+            packages = {*implementations(self.model).values()} - {"PyTorch"} if others else set()
+            removing = f"uninstall {' and '.join(sorted(packages))}: PyTorch then computes instead"
             raise BackboneError(
                 f"the {self.backend} backend does not agree with scoring each order by itself",
                 where=type(unwrapped(self.model)).__name__,
                 found=found,
                 expected=f"at most {bound:.3g}",
-                remedy=self._remedy,
+                remedy=removing if packages else self._remedy,
             )
 
     @property

@@ -28,6 +28,7 @@ from vcrt.storage import write_file
 from vcrt_train.config import EVALUATED_AT_A_TIME, Backend
 from vcrt_train.policy.backbone import Backbone, PromptEncoder, device_of
 from vcrt_train.policy.causal_model import CausalModel
+from vcrt_train.policy.kernels.switch import implementations
 from vcrt_train.policy.scoring import greedy_orders
 from vcrt_train.policy.self_check import self_check
 from vcrt_train.protocol.experiment import (
@@ -414,7 +415,9 @@ def check_scoring(
         for record in (*records[:_FIRST], longest)
     )
     counts = dict.fromkeys(prompt.num_operations for prompt in prompts)
-    with stage(f"self-check of the model's scores ({chosen.interface}) against naive ones"):
+    by = [f"{name} by {package}" for name, package in implementations(model).items()]
+    how = ", ".join([chosen.interface, *by])
+    with stage(f"self-check of the model's scores ({how}) against naive ones"):
         # All records of a batch have the same number of operations; batches come in the order of the records.
         for number, count in enumerate(counts):
             self_check(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -293,10 +293,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         args = self.args
         step = args.per_device_train_batch_size if is_training else args.per_device_eval_batch_size
         masses = []
-        with (
-            torch.no_grad(),
-            disable_gradient_checkpointing(self.model, args.gradient_checkpointing_kwargs),
-        ):
+        with torch.no_grad(), self._without_checkpoints():
             for begin in range(0, size, step):
                 part = {
                     name: output[name][begin : begin + step]
@@ -342,16 +339,22 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         """Score a batch by the policy that drew it, unless the next forward pass has the same policy."""
         if "old_per_token_logps" not in inputs:
             return
-        with (
-            torch.no_grad(),
-            disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs),
-        ):
+        with torch.no_grad(), self._without_checkpoints():
             scored = self._score(self.model, inputs)
         inputs["orbit_old_surplus"] = scored.surplus
         inputs["orbit_old_masses"] = scored.log_masses
         if scored.samples is not None:
             found = [scores.log_probs for scores in scored.samples]
             inputs["old_per_token_logps"] = padded_tokens(found, inputs["completion_ids"].shape[1])
+
+    def _without_checkpoints(self) -> AbstractContextManager[None]:
+        """Keep activations that need no gradient from being computed again; walk the model's modules only for that."""
+        if not self.args.gradient_checkpointing:
+            return nullcontext()
+        found: AbstractContextManager[None] = disable_gradient_checkpointing(
+            self.model, self.args.gradient_checkpointing_kwargs
+        )
+        return found
 
     def _score(self, model: Any, inputs: Mapping[str, Any]) -> Scored:
         """Score the samples of a batch and the candidates that they need, each different pair once."""
