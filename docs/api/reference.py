@@ -49,7 +49,13 @@ def _sections() -> Iterator[str]:
 
 def _thing(name: str) -> Any:
     module, _, attribute = name.rpartition(".")
-    return getattr(import_module(module), attribute)
+    found = getattr(import_module(module), attribute)
+    file = inspect.getsourcefile(import_module(module.partition(".")[0]))
+    if file is None or HERE.parents[1] not in Path(file).parents:
+        raise SystemExit(
+            f"{file} is another copy of the code: install this folder's packages, each with its own -e"
+        )
+    return found
 
 
 def _entry(name: str) -> str:

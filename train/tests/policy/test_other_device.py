@@ -17,6 +17,7 @@ from small_models import hybrid_model
 from tiny_models import BACKENDS, gradient_of, loss_of, tiny_model, tiny_prompts
 from training_fixtures import ENCODE, answering_model
 from vcrt_train.integrations.orbit_credit import Candidates, tabulate
+from vcrt_train.policy import backends
 from vcrt_train.policy.adapters import with_adapters
 from vcrt_train.policy.scoring import greedy_orders, score_orders
 from vcrt_train.policy.self_check import self_check
@@ -63,11 +64,11 @@ def test_the_device_refuses_what_a_gpu_refuses(device):
 # What the library computes there equals what it computes on the processor.
 
 
-def require_same_there(expected, found, *, within=0.0):
+def require_same_there(expected, found):
     """Tensors of the processor, and equal ones of the device."""
     for one, other in zip(expected, found, strict=True):
         assert (one.device, other.device) == (torch.device("cpu"), DEVICE)
-        torch.testing.assert_close(other.cpu(), one, rtol=0, atol=within)
+        assert torch.equal(one, other.cpu())
 
 
 #: Every term, ratio, margin and interface: the other methods have some of these.
@@ -168,7 +169,9 @@ def test_scores_gradients_and_answers(name, backend, interface, device):
 
 
 @pytest.mark.parametrize("backend", ["tree", "fork", "naive"])
-def test_texts_and_the_credit_of_their_orbits(backend, device):
+def test_texts_and_the_credit_of_their_orbits(backend, device, monkeypatch):
+    # Padding, which the device alone has, changes sums by rounding.
+    monkeypatch.setattr(backends, "STEP", 1)
     candidates = [
         Candidates(prompt=(4, 7, 4), orbit=((1, 2, 3), (3, 1, 2)), illegal=((2, 1, 3),)),
         Candidates(prompt=(6, 6, 6), orbit=((1, 5), (5, 1))),
@@ -187,9 +190,7 @@ def test_texts_and_the_credit_of_their_orbits(backend, device):
         return totals, surplus, entropies
 
     make = hybrid_model if backend == "fork" else lambda: tiny_model("llama")
-    # Texts are padded there, but where a state would read the padding.
-    within = 1e-5 if backend == "tree" else 0.0
-    require_same_there(found(make()), found(device.place(make())), within=within)
+    require_same_there(found(make()), found(device.place(make())))
 
 
 def test_a_run_goes_on_there_from_a_checkpoint_of_the_processor(device, tmp_path):
