@@ -51,7 +51,7 @@ def _thing(name: str) -> Any:
     module, _, attribute = name.rpartition(".")
     found = getattr(import_module(module), attribute)
     file = inspect.getsourcefile(import_module(module.partition(".")[0]))
-    if file is None or HERE.parents[1] not in Path(file).parents:
+    if file is None or HERE.parents[1] not in Path(file).parents or "site-packages" in file:
         raise SystemExit(
             f"{file} is another copy of the code: install this folder's packages, each with its own -e"
         )
