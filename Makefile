@@ -29,6 +29,8 @@ share_torch = cd $(VENV)/lib/python3*/site-packages && cp -al torch torchgen fun
 
 # Some images set it; then each of the many processes that tests start would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
+# Python compiles what it imports; pip would compile all of what it installs, which takes minutes. (0 is what pip reads as yes.)
+export PIP_NO_COMPILE := 0
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-lm test test-slow nightly test-paper-scale test-integrations test-bridges test-verl test-servers test-frameworks test-pythons test-example test-browser test-rocq test-django docs suites at-length bench-certify bench-long bench-update bench-gpu bench-coverage trust trust-long release test-release audit lock size lint format types clean
