@@ -192,7 +192,8 @@ def thinned(dropouts: Sequence[SharedDropout], seed: int, device: torch.device) 
     drawn = ((torch.rand(sum(features), generator=draw) >= rates) / (1 - rates)).to(device)
     masks = dropouts[0].kept
     if masks is None or masks.device != drawn.device or masks.shape != drawn.shape:
-        masks = dropouts[0].kept = drawn
+        with torch.inference_mode(mode=False):
+            masks = dropouts[0].kept = drawn.clone()
     masks.copy_(drawn)
     for dropout, mask in zip(dropouts, masks.split_with_sizes(features), strict=True):
         dropout.mask = mask

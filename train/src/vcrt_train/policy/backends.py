@@ -13,8 +13,9 @@ of one length run together, and other lengths run separately, because padding wo
 the backend of models that no other backend supports.
 
 ``captured``: as ``tree``, for the same models, but in a few shapes, so that an update on CUDA replays what was captured
-(:mod:`vcrt_train.policy.captured`). Each prompt is followed by its own nodes and padded behind them, where padding
-changes no bit: prompts and nodes keep their places, and sums of 16 numbers at a time end where they did.
+(:mod:`vcrt_train.policy.captured`). Each prompt is followed by its own nodes and padded behind them, so that all keep
+their places. Padding changes no bit of a probability up to 128 tokens on a processor, and beyond that rounding alone:
+there a product's long sums are divided by their length.
 
 The model's configuration decides which backends are refused, because they would be silently wrong. A configuration is
 no proof: :mod:`vcrt_train.policy.self_check` tests the model itself.
@@ -44,7 +45,14 @@ from transformers.cache_utils import (
 from vcrt.errors import BackboneError
 from vcrt_train.config import Backend
 from vcrt_train.policy.captured import through_graphs
-from vcrt_train.policy.causal_model import CausalModel, Prompt, at_columns, few_logits, unwrapped
+from vcrt_train.policy.causal_model import (
+    WIDE_VOCABULARY,
+    CausalModel,
+    Prompt,
+    at_columns,
+    few_logits,
+    unwrapped,
+)
 from vcrt_train.policy.functional_cache import FORKABLE_LAYERS, ForkedCache, RecordedCache
 from vcrt_train.policy.kernels.grouped_attention import GROUPED
 from vcrt_train.policy.prefix_tree import NodeTree, OrderTree, TokenTree
@@ -292,7 +300,14 @@ def captured_logits(
     device, dtype = unwrapped(model).device, unwrapped(model).dtype
     lengths = [len(prompt.token_ids) for prompt in prompts]
     pairs = list(zip(lengths, trees, strict=True))
-    size = _padded(max(length + tree.num_rows - 1 for length, tree in pairs))
+    few = few_logits(model)
+    if few is None and _text_config(model).vocab_size >= WIDE_VOCABULARY:
+        # Logits of all words at all places would cost too much memory.
+        return tree_logits(model, prompts, trees)
+    needed = max(length + tree.num_rows - 1 for length, tree in pairs)
+    # Some models have masks of their own for so many places.
+    limit = getattr(_text_config(model), "max_position_embeddings", None) or _padded(needed)
+    size = max(needed, min(_padded(needed), limit))
     num_rows = max(tree.num_rows for tree in trees)
     if not all(isinstance(tree, OrderTree) for tree in trees):
         num_rows = _padded(num_rows)
@@ -320,7 +335,6 @@ def captured_logits(
         _stacked(masks).to(device),
         torch.tensor(ends, device=device),
     ]
-    few = few_logits(model)
     if few is not None:
         inputs.append(few[1])
     return through_graphs(model, partial(_logits_at, model, few and few[0]), inputs)

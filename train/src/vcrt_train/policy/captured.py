@@ -17,10 +17,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from functools import cache
 from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.func import functional_call
+from torch.nn import Module, Parameter
 
 from vcrt_train.policy.adapters import shared_dropouts
 from vcrt_train.policy.causal_model import CausalModel, unwrapped
@@ -56,24 +59,35 @@ class CudaGraph:
 
     def __init__(self) -> None:
         self._graph = torch.cuda.CUDAGraph()
+        self._stream = _stream()
 
     @contextmanager
     def warming(self) -> Iterator[None]:
-        """Run on a stream beside the usual one, as captures do."""
+        """Run on the stream of captures."""
         torch.cuda.synchronize()
-        with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(self._stream):
             yield
         torch.cuda.synchronize()
 
     @contextmanager
     def capturing(self) -> Iterator[None]:
-        """Capture, with memory of its own."""
-        with torch.cuda.graph(self._graph):
-            yield
+        """Capture, with memory of its own; what a failed capture leaves is put right as far as PyTorch allows."""
+        before = torch.cuda.current_stream()
+        try:
+            with torch.cuda.graph(self._graph, stream=self._stream):
+                yield
+        finally:
+            torch.cuda.set_stream(before)
 
     def replay(self) -> None:
         """Launch it on the current stream."""
         self._graph.replay()
+
+
+@cache
+def _stream() -> torch.cuda.Stream:
+    """Return the stream of all captures."""
+    return torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
 
 def graphs_of(device: torch.device) -> Callable[[], Graph] | None:
@@ -90,19 +104,27 @@ class Graphs:
     def __init__(self, model: CausalModel) -> None:
         self._model = model
         self._dropouts = shared_dropouts(model)
-        self._tensors = [*model.parameters(), *model.buffers()]
+        self._tensors: list[Tensor] = []
         self._new_graph = graphs_of(unwrapped(model).device)
         self._seen = Counter[Key]()
         self._captured: dict[Key, _Captured] = {}
         self._refused: set[Key] = set()
+        #: The error of a capture, after which none is tried again: it may have left the device in a doubtful state.
+        self._failed: str | None = None
         self._said: set[str] = set()
         #: The sum of gradients of each parameter that is trained.
-        self._sums: dict[Tensor, Tensor] = {}
-        self._addresses: list[int] = []
+        self._sums: dict[Parameter, Tensor] = {}
+        #: Where each parameter lies, and whether it is trained, as all graphs have it.
+        self._found: list[tuple[int, bool]] = []
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        """Have :func:`through_graphs` use these graphs."""
+        """Have :func:`through_graphs` use these graphs.
+
+        Within it, gradients of parameters come from ``backward``: ``torch.autograd.grad`` would find none. Parameters
+        are the same objects throughout.
+        """
+        self._tensors = [*self._model.parameters(), *self._model.buffers()]
         token = _NOW.set(self)
         try:
             yield
@@ -113,7 +135,9 @@ class Graphs:
         """Return ``function(*inputs)``, by a graph if there is one for these shapes and this state of the model."""
         masks = [None if one.mask is None else one.mask.data_ptr() for one in self._dropouts]
         shapes = ((each.shape, each.dtype) for each in inputs)
-        key = (own_kernels_are_used(), *masks, *shapes)
+        # Casts of weights that are kept would be captured.
+        is_cast = torch.is_autocast_enabled(unwrapped(self._model).device.type)
+        key = (own_kernels_are_used(), is_cast, *masks, *shapes)
         self._require_same_memory()
         found = self._captured.get(key)
         if found is None and torch.is_grad_enabled() and key not in self._refused:
@@ -124,13 +148,18 @@ class Graphs:
         return function(*inputs) if found is None else found(inputs)
 
     def _capture(self, key: Key, function: Function, inputs: Sequence[Tensor]) -> _Captured | None:
-        reason = self._obstacle()
+        is_cast = key[1]
+        reason = "autocast is on" if is_cast else self._obstacle()
         if reason is None:
             assert self._new_graph is not None
             try:
-                self._captured[key] = _Captured(function, inputs, self._sums, self._new_graph)
-            except (RuntimeError, _Differs) as error:
-                reason = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+                self._captured[key] = _Captured(
+                    self._model, function, inputs, self._sums, self._new_graph
+                )
+            except _Differs as error:
+                reason = str(error)
+            except RuntimeError as error:
+                reason = self._failed = f"{type(error).__name__}: {str(error).splitlines()[0]}"
         if reason is None:
             return self._captured[key]
         self._refused.add(key)
@@ -144,28 +173,65 @@ class Graphs:
         device = unwrapped(self._model).device
         if self._new_graph is None:
             return f"only CUDA has graphs, and the model is on {device.type}"
-        if unwrapped(self._model) is not self._model:
-            return f"{type(self._model).__name__} divides the model among processes"
+        if self._failed is not None:
+            return self._failed
+        is_divided = any(hasattr(one, "device_mesh") for one in self._tensors)
+        if unwrapped(self._model) is not self._model or is_divided:
+            return "the model is divided among processes"
+        if any(one.device != device for one in self._tensors):
+            return "the model lies on several devices"
         layers = self._model.modules()
         if any(getattr(layer, "gradient_checkpointing", False) is True for layer in layers):
             return "gradient checkpointing computes activations again"
         if len(self._captured) >= MOST_SHAPES:
             return f"there are more than {MOST_SHAPES} shapes of inputs"
         if not self._sums:
-            trained = [one for one in self._tensors if one.requires_grad]
+            trained = [one for one in self._model.parameters() if one.requires_grad]
             self._sums = {one: torch.zeros_like(one) for one in trained}
         return None
 
     def _require_same_memory(self) -> None:
-        """Forget graphs whose parameters have moved: they would read what is no longer there."""
-        addresses = [each.data_ptr() for each in self._tensors]
-        if addresses != self._addresses:
+        """Forget graphs whose parameters have moved, so that they would read what is no longer there, or are frozen."""
+        found = [(each.data_ptr(), each.requires_grad) for each in self._tensors]
+        if found != self._found:
             self._captured.clear()
-            self._addresses = addresses
+            self._sums = {}
+            self._found = found
 
 
 class _Differs(Exception):
     """A graph gives other values than the passes that were captured in it."""
+
+
+class _Pass(Module):
+    """A function that runs a model, as a module whose parameters can be replaced."""
+
+    def __init__(self, model: CausalModel, function: Function) -> None:
+        super().__init__()
+        self.model = model
+        self._function = function
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self._function(*inputs)
+
+
+def _pass(
+    model: CausalModel,
+    function: Function,
+    inputs: Sequence[Tensor],
+    parameters: Sequence[Parameter],
+) -> tuple[list[Tensor], Tensor]:
+    """Return new leaves with the memory of these parameters, and what a function gives with them in their place.
+
+    Autograd ties a leaf to the stream that first used it. Parameters were used on another stream than a capture's,
+    which may not wait for that one.
+    """
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    leaves = [parameter.detach().requires_grad_() for parameter in parameters]
+    places = [f"model.{names[parameter]}" for parameter in parameters]
+    replaced = dict(zip(places, leaves, strict=True))
+    found: Tensor = functional_call(_Pass(model, function), replaced, tuple(inputs))
+    return leaves, found
 
 
 class _Captured:
@@ -173,36 +239,41 @@ class _Captured:
 
     def __init__(
         self,
+        model: CausalModel,
         function: Function,
         inputs: Sequence[Tensor],
-        sums: dict[Tensor, Tensor],
+        sums: dict[Parameter, Tensor],
         new_graph: Callable[[], Graph],
     ) -> None:
-        parameters = list(sums)
         # Copies that no caller writes to, and that are contiguous.
         self._inputs = [each.clone(memory_format=torch.contiguous_format) for each in inputs]
         self._forward, self._backward = new_graph(), new_graph()
         with torch.inference_mode(mode=False), torch.enable_grad():
             with self._forward.warming():
                 for _ in range(_WARM):
-                    output = function(*self._inputs)
-                    ones = torch.ones_like(output)
-                    gradients = torch.autograd.grad(output, parameters, ones, allow_unused=True)
-            expected = output.detach(), gradients
+                    expected, gradients = self._both(model, function, list(sums))
+            used = [p for p, gradient in zip(sums, gradients, strict=True) if gradient is not None]
+            self._sums = {p: sums[p] for p in used}
             with self._forward.capturing():
-                self._output = function(*self._inputs)
+                leaves, output = _pass(model, function, self._inputs, used)
+            self._output = output.detach()
             self._cotangent = torch.ones_like(self._output)
-            used = [one is not None for one in gradients]
-            self._sums = {
-                p: sums[p] for p, is_used in zip(parameters, used, strict=True) if is_used
-            }
             with self._backward.capturing():
-                found = torch.autograd.grad(self._output, list(self._sums), self._cotangent)
+                found = torch.autograd.grad(output, leaves, self._cotangent)
                 torch._foreach_add_(list(self._sums.values()), list(found))
+        del output, leaves, found
         #: Where the backward pass begins in a caller's graph.
         self._leaf = torch.zeros(0, device=self._output.device, requires_grad=True)
         self.num_replays = 0
-        self._check(expected[0], [one for one in expected[1] if one is not None])
+        self._check(expected, [one for one in gradients if one is not None])
+
+    def _both(
+        self, model: CausalModel, function: Function, parameters: Sequence[Parameter]
+    ) -> tuple[Tensor, Sequence[Tensor | None]]:
+        """Return the output, and the gradients of its sum."""
+        leaves, output = _pass(model, function, self._inputs, parameters)
+        ones = torch.ones_like(output)
+        return output.detach(), torch.autograd.grad(output, leaves, ones, allow_unused=True)
 
     def __call__(self, inputs: Sequence[Tensor]) -> Tensor:
         """Return the function of other inputs of the same shapes, with its graph of gradients."""
@@ -215,14 +286,18 @@ class _Captured:
             mine.copy_(given)
         self._forward.replay()
         self.num_replays += 1
-        return self._output.detach().clone()
+        return self._output.clone()
+
+    def versions(self) -> list[int]:
+        """Return how often each parameter was written to."""
+        return [parameter._version for parameter in self._sums]
 
     @torch.no_grad()
     def replay_backward(self, cotangent: Tensor) -> None:
         """Add the gradients of the last forward pass to those of the parameters."""
         self._cotangent.copy_(cotangent)
         # Others were cleared since, or made without a graph.
-        fresh = [(p, total) for p, total in self._sums.items() if p.grad is not total]
+        fresh = [(p, total) for p, total in self._sums.items() if not _are_same(p.grad, total)]
         kept = [(total, p.grad) for p, total in fresh if p.grad is not None]
         if fresh:
             torch._foreach_zero_([total for _, total in fresh])
@@ -238,19 +313,28 @@ class _Captured:
         totals = list(self._sums.values())
         # They may be the gradients of an earlier part of this update.
         kept = [total.clone() for total in totals]
-        torch._foreach_zero_(totals)
-        self._forward.replay()
-        self._backward.replay()
-        are_equal = _are_close([self._output.detach()], [output]) and _are_close(totals, gradients)
-        torch._foreach_copy_(totals, kept)
-        if not are_equal:
+        try:
+            torch._foreach_zero_(totals)
+            self._forward.replay()
+            self._backward.replay()
+            are_close = _are_close([self._output], [output]) and _are_close(totals, gradients)
+        finally:
+            torch._foreach_copy_(totals, kept)
+        if not are_close:
             raise _Differs("what was captured gives other values than without a graph")
 
 
 def _are_close(found: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
-    gaps = torch._foreach_norm(torch._foreach_sub(list(found), list(expected)))
-    norms = torch._foreach_norm(list(expected))
-    return bool(torch.stack(gaps).norm() <= _TOLERANCE * torch.stack(norms).norm())
+    """Whether each tensor is close to what is expected, beside its own norm or the usual one."""
+    found, expected = ([each.float() for each in some] for some in (found, expected))
+    gaps = torch.stack(torch._foreach_norm(torch._foreach_sub(found, expected)))
+    norms = torch.stack(torch._foreach_norm(expected))
+    bounds = _TOLERANCE * (norms + norms.square().mean().sqrt())
+    return bool((gaps <= bounds).all() & norms.isfinite().all())
+
+
+def _are_same(gradient: Tensor | None, total: Tensor) -> bool:
+    return gradient is not None and gradient.data_ptr() == total.data_ptr()
 
 
 class _Replay(torch.autograd.Function):
@@ -259,7 +343,7 @@ class _Replay(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, leaf: Tensor, captured: _Captured, *inputs: Tensor) -> Tensor:
         found = captured.replay_forward(inputs)
-        ctx.captured, ctx.number = captured, captured.num_replays
+        ctx.captured, ctx.number, ctx.versions = captured, captured.num_replays, captured.versions()
         return found
 
     @staticmethod
@@ -267,6 +351,8 @@ class _Replay(torch.autograd.Function):
     def backward(ctx: Any, cotangent: Tensor) -> tuple[None, ...]:
         if ctx.number != ctx.captured.num_replays:
             raise RuntimeError("a graph was replayed between a forward pass and its backward pass")
+        if ctx.versions != ctx.captured.versions():
+            raise RuntimeError("a parameter changed between a forward pass and its backward pass")
         ctx.captured.replay_backward(cotangent)
         return (None,) * (2 + len(ctx.captured._inputs))
 

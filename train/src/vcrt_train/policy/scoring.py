@@ -232,7 +232,7 @@ def _row_logits(
     """Return ``[B, R, V]``: the logits after each prefix; ``[B, n]``: the place in ``V`` of each slot's pointer."""
     exact = _exact_backend(model, prompts, trees, backend)
     if exact == "captured" and interface == "tokens":
-        # Logits of all words at all places would cost too much memory.
+        # They need the logits of all words: at all places, as there, these would cost too much memory.
         exact = "tree"
     most = max(prompt.num_operations for prompt in prompts)
     # A slot that a prompt does not have repeats the prompt's first pointer and is never read.
