@@ -50,6 +50,7 @@ from vcrt_train.config import EMBEDDED_LEARNING_RATE, RunConfig, SamplingConfig,
 from vcrt_train.policy.backbone import blank_model, load_backbone
 from vcrt_train.policy.scoring import score_orders
 from vcrt_train.policy.tokenizer import PADDING, encode_record
+from vcrt_train.training.batch_scores import BatchScores
 from vcrt_train.training.items import encode_items
 from vcrt_train.training.methods import method
 from vcrt_train.training.orbit_masses import orbit_log_masses
@@ -346,10 +347,11 @@ def profile(ours, num_updates):
     state = ours.state
     parts = [
         (state.model, "forward", "model forward"),
-        (module, "score_orders", "scoring, the model's forward included"),
+        (module, "score_batch", "scoring, the model's forward included"),
         (module, "objective", "objective"),
-        (torch.Tensor, "backward", "backward"),
-        (torch.nn.utils, "clip_grad_norm_", "gradient norm"),
+        (torch.Tensor, "backward", "backward of the objective"),
+        (BatchScores, "pull_back", "backward of the model"),
+        (module, "get_total_norm", "gradient norm"),
         (state.optimizer, "step", "AdamW"),
     ]
     with ExitStack() as stack:
