@@ -72,7 +72,8 @@ class Pass:
 def passes_of(prompts: Sequence[Prompt], tree: OrderTree, backend: str) -> list[Pass]:
     """The runs that scoring these prompts together takes."""
     lengths = [len(prompt.token_ids) for prompt in prompts]
-    if backend == "tree":
+    # Captured trees are padded behind, which is not counted: a floor is of what must be computed.
+    if backend in ("tree", "captured"):
         size = max(lengths) + tree.num_rows - 1
         return [Pass(rows=len(lengths), tokens=size, cached=0, logits=len(lengths) * tree.num_rows)]
     width = len(tree.leaves)

@@ -111,7 +111,7 @@ def profile(ours: Ours, options: Any, device: torch.device) -> dict[str, Any]:
         (module, "score_batch", "forward"),
         (module, "objective", "objective"),
         (scores, "pull_back", "backward"),
-        (torch.nn.utils, "clip_grad_norm_", "optimizer: gradient norm"),
+        (module, "get_total_norm", "optimizer: gradient norm"),
         (ours.state.optimizer, "step", "optimizer: AdamW"),
     ]
     with ExitStack() as stack:
@@ -379,7 +379,8 @@ def options_from(arguments: list[str] | None = None) -> Any:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=SHAPES, default="qwen3.5-2b")
-    parser.add_argument("--backend", choices=("auto", "tree", "fork", "naive"), default="auto")
+    ways = ("auto", "tree", "fork", "naive", "captured")
+    parser.add_argument("--backend", choices=ways, default="auto")
     parser.add_argument("--checkpointing", action="store_true")
     parser.add_argument("--prompts-at-a-time", type=int)
     parser.add_argument("--updates", type=int, default=12)

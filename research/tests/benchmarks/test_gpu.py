@@ -61,12 +61,28 @@ def test_one_command_writes_every_part(tmp_path):
     assert found["floors"]["tokens_forward"] == 2 * (20 + 24 + 2 * 12 * 2)
     shares = [part["share"] for part in found["profile"]["parts"].values()]
     assert sum(shares) == pytest.approx(1)
-    assert {"forward", "backward", "optimizer: AdamW"} < set(found["profile"]["parts"])
+    measured = {"forward", "backward", "optimizer: gradient norm", "optimizer: AdamW"}
+    assert measured < set(found["profile"]["parts"])
     assert found["kernels"] == {"skipped": "not a GPU"}
     assert found["naive"]["times_ours"] > 0
     assert found["commit"]
     assert found["versions"]["torch"] == version("torch")
     assert found["between"] is None
+
+
+@pytest.mark.slow
+def test_captured_updates_are_measured_likewise(tmp_path):
+    peaks = ["--peak-half-tflops", "2", "--peak-single-tflops", "1", "--peak-bandwidth", "0.1"]
+    parts = ["--parts", "check", "ours", "floors", "profile"]
+    place = tmp_path / "gpu_update.json"
+    how = ["--model", "tiny-dense", "--backend", "captured", "--output", str(place)]
+    with pytest.warns(UserWarning, match="only CUDA has graphs"):
+        gpu_update.run(options(*how, *peaks, *parts))
+    found = json.loads(place.read_text())["tiny-dense-captured"]
+    assert not [name for name, part in found.items() if "failed" in str(part)[:12]]
+    assert found["backend"] == "captured"
+    # Both epochs: two prompts as long as the longer one, and 16 nodes behind each.
+    assert found["floors"]["tokens_forward"] == 2 * 2 * (24 + 16)
 
 
 def test_what_lies_between_the_floor_and_an_update():
