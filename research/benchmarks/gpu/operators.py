@@ -197,9 +197,11 @@ def counted_graphs(device: Device) -> Iterator[None]:
             device.counts.here().graphs += 1
             device.counts.is_replaying = True
             # What it launches lies where it lay.
-            with torch._C.DisableTorchFunction():
-                super().replay()
-            device.counts.is_replaying = False
+            try:
+                with torch._C.DisableTorchFunction():
+                    super().replay()
+            finally:
+                device.counts.is_replaying = False
 
     with patch.object(captured, "graphs_of", lambda _: Graph):
         yield
