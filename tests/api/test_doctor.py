@@ -88,7 +88,7 @@ def test_no_mend_installs_this_project_from_an_index():
             assert not Requirement(one.strip("'")).name.startswith("vcrt"), one
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_each_mend_is_to_be_had():
     """pip finds a version of each package that a mend names; nothing is installed."""
     wanted = sorted({one.strip("'") for one in remedies() if not one.startswith(".")})

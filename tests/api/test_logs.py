@@ -102,6 +102,15 @@ def test_every_form_of_log_has_the_same_calls_and_outputs(written, form):
         assert not same_output(call.logged, json.dumps("something else"))
 
 
+def test_what_has_content_or_a_text_is_no_message_unless_it_says_its_type():
+    """Beside a block's text, nothing of it counts."""
+    assert same_output('[{"type": "text", "text": "tea"}]', '"tea"')
+    assert not same_output('{"content": ["a"], "version": 2}', '{"content":["a"],"version":7}')
+    assert not same_output('{"content": [], "version": 2}', '{"content":[],"version":7}')
+    assert not same_output('[{"id": 1, "text": "tea"}]', '[{"id":41,"text":"tea"}]')
+    assert not same_output(*(f'[{{"type":"note","id":{n},"text":"tea"}}]' for n in (1, 41)))
+
+
 def test_several_traces_of_one_file_begin_where_each_says(written):
     path = written(
         [

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,10 @@ class Notes:
     def look(self, path: str) -> int:
         with sqlite3.connect(f"{Path(path).as_uri()}?mode=ro", uri=True) as database:
             return database.execute("select 1").fetchone()[0]
+
+    def share(self, path: str) -> None:
+        with closing(sqlite3.connect("file:notes?mode=memory&cache=shared", uri=True)) as database:
+            database.execute("create table if not exists notes (text)")
 
     def remove(self, path: str) -> None:
         os.remove(path)
@@ -91,7 +96,10 @@ def path(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        *((each, FILES) for each in ("write", "swallow", "connect", "remove", "move", "left")),
+        *(
+            (each, FILES)
+            for each in ("write", "swallow", "connect", "share", "remove", "move", "left")
+        ),
         ("start", PROCESSES),
         ("call", NETWORK),
     ],

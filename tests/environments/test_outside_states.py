@@ -31,6 +31,7 @@ ENVIRONMENTS = """
 import abc, collections, contextvars, dataclasses, decimal, enum, functools, itertools, locale, logging, os, random
 import string, threading
 import cachetools_of_tests
+import cellar_of_tests
 import numpy as np
 import vcrt
 import beside_the_attic
@@ -122,6 +123,9 @@ class Attic(vcrt.CallEnvironment):
         return getattr(self, name)(state, **arguments)
     def global_list(self, state, x): GLOBAL.append(x)
     def module_beside(self, state, x): beside_the_attic.ITEMS.append(x)
+    def module_elsewhere(self, state, x): cellar_of_tests.BOXES.append(x)
+    def class_elsewhere(self, state, x): cellar_of_tests.Shelf.size = x + 2
+    def mode_of_files(self, state, x): os.umask(0o70 + x)
     def class_attribute(self, state, x): state.shared[x] = x
     def class_value(self, state, x): state.held.value = x
     def environment_class(self, state, x): type(self).last = x
@@ -214,6 +218,10 @@ def ran(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     for name in ("beside_the_attic", "beside_the_attic_too"):
         (tmp_path / f"{name}.py").write_text("ITEMS = []\n")
+    library = tmp_path / "src" / "cellar_of_tests"
+    library.mkdir(parents=True)
+    (library / "__init__.py").write_text("BOXES = []\nclass Shelf:\n    size = 1\n")
+    monkeypatch.setattr(sys, "path", [str(library.parent), *sys.path])
     elsewhere = tmp_path / "site-packages"
     elsewhere.mkdir()
     (elsewhere / "cachetools_of_tests.py").write_text(DECORATOR)
@@ -227,8 +235,12 @@ def ran(tmp_path, monkeypatch):
         trace = Trace(name="trace", calls=calls, places=places)
         return run_trace(environment, trace, 0, source="test")
 
+    mask = os.umask(0o77)
+    os.umask(mask)
     yield run
+    os.umask(mask)
     names = ("attic_of_tests", "beside_the_attic", "beside_the_attic_too", "cachetools_of_tests")
+    names += ("cellar_of_tests",)
     for name in names:
         sys.modules.pop(name, None)
 
@@ -238,6 +250,9 @@ def ran(tmp_path, monkeypatch):
     CHANGES := [
         ("global_list", "global attic_of_tests.GLOBAL"),
         ("module_beside", "global beside_the_attic.ITEMS"),
+        ("module_elsewhere", "global cellar_of_tests.BOXES"),
+        ("class_elsewhere", "class attribute cellar_of_tests.Shelf.size"),
+        ("mode_of_files", "the mode of new files"),
         ("class_attribute", "class attribute attic_of_tests.Tools.shared"),
         ("class_value", "class attribute attic_of_tests.Held.value"),
         ("environment_class", "class attribute attic_of_tests.Attic.last"),

@@ -1,5 +1,6 @@
 """Tools of agent frameworks, each by the framework itself: one shop has one schedule in all of them."""
 
+import contextlib
 import json
 import uuid
 from dataclasses import dataclass, field
@@ -464,3 +465,54 @@ def test_an_id_in_the_text_that_a_tool_of_langchain_gives_is_found(tmp_path):
     assert found.schedule.order.pairs == ((0, 1),)
     with pytest.raises(VcrtError, match="the output has nothing at the place of an id"):
         vcrt.schedule(log, environment=environment("nosuch"))
+
+
+def test_what_a_class_of_langchain_keeps_in_its_fields_is_named(tmp_path):
+    module = tmp_path / "basket_of_tests.py"
+    pytest.importorskip("langchain_core")
+    module.write_text(
+        "import vcrt\n"
+        "from langchain_core.tools import BaseTool\n"
+        "class Put(BaseTool):\n"
+        "    name: str = 'put'\n"
+        "    description: str = 'Put an item into the basket.'\n"
+        "    basket: dict = {}\n"
+        "    def _run(self, user: str, item: str) -> str:\n"
+        "        self.basket[user] = item\n"
+        "        return 'ok'\n"
+        "BASKET = vcrt.tools_environment([Put()])\n"
+    )
+    log = tmp_path / "log.jsonl"
+    calls = [{"name": "put", "arguments": {"user": "ann", "item": i}} for i in ("tea", "rice")]
+    log.write_text("".join(json.dumps(call) + "\n" for call in calls))
+    with pytest.raises(MalformedInputError, match="state outside") as raised:
+        vcrt.schedule(log, environment=f"{module}:BASKET")
+    assert "the object of _run changed during call put" in raised.value.found
+
+
+@contextlib.asynccontextmanager
+async def lasting(server):
+    yield {"basket": {}}
+
+
+@pytest.mark.parametrize("package", ["fastmcp.FastMCP", "mcp.server.MCPServer"])
+def test_a_lifespan_that_would_begin_anew_for_each_call_is_refused(package):
+    module, name = package.rsplit(".", 1)
+    made = getattr(pytest.importorskip(module), name)("shop", lifespan=lasting)
+    environment = vcrt.tools_environment(tools_of=lambda state: made, state=Shop)()
+    with pytest.raises(MalformedInputError, match="a server in memory with a lifespan"):
+        environment.tools()
+
+
+def test_what_the_model_reads_beside_a_result_is_refused():
+    pydantic_ai = pytest.importorskip("pydantic_ai")
+
+    def look(item: str):
+        told = f"there is {item}" if item != "nothing" else None
+        return pydantic_ai.ToolReturn(return_value=item, content=told, metadata={"at": 1})
+
+    environment = vcrt.tools_environment(pydantic_ai.FunctionToolset([look]))()
+    state = environment.reset(None)
+    assert environment.call(state, "look", {"item": "nothing"}) == "nothing"
+    with pytest.raises(MalformedInputError, match="more than its result"):
+        environment.call(state, "look", {"item": "tea"})

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import subprocess
 import threading
 import zipfile
 from contextlib import closing
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -243,7 +245,111 @@ def misspelt(item: str):
     return itm  # noqa: F821
 
 
+class Seats:
+    """Tools with something of their own, which `tools_of` makes for each call."""
+
+    def __init__(self, shop):
+        self.shop, self.row = shop, 0
+
+    def go_back(self, item: str):
+        self.row += 1
+        return f"{item} {self.row}"
+
+
+class Lazy:
+    """The same, of which nothing was there before the call."""
+
+    def __init__(self, shop):
+        self.shop = shop
+
+    def choose(self, item: str):
+        self.chosen = item
+
+
+def with_a_helper(shop):
+    basket = []
+
+    def add(item):
+        basket.append(item)
+
+    def put(item: str):
+        add(item)
+
+    return [put]
+
+
+def made_in_a_loop(shop):
+    def tool(name):
+        basket = []
+
+        def put(item: str):
+            basket.append(item)
+
+        put.__name__ = name
+        return put
+
+    return [tool("first"), tool("second")]
+
+
+def with_a_basket(shop):
+    basket = []
+
+    def put(item: str):
+        basket.append(item)
+        return len(basket)
+
+    return [put]
+
+
+async def later(item: str):
+    asyncio.get_running_loop().call_later(60, print, item)
+    return item
+
+
+def attach(database):
+    def archive(item: str):
+        database.execute("ATTACH ? AS archive", (item,))
+
+    return [archive]
+
+
+def left_running(folder):
+    def sleep(item: str):
+        subprocess.Popen(["sleep", "20"])
+
+    return [sleep]
+
+
 HIDDEN = {
+    "an attribute of made tools": (
+        lambda: vcrt.tools_environment(tools_of=Seats, state=Shop),
+        "row of Seats changed, and tools made of the state anew do not have it",
+    ),
+    "a closure of made tools": (
+        lambda: vcrt.tools_environment(tools_of=with_a_basket, state=Shop),
+        "basket of with_a_basket.<locals>.put changed",
+    ),
+    "a new attribute of made tools": (
+        lambda: vcrt.tools_environment(tools_of=Lazy, state=Shop),
+        "chosen of Lazy changed",
+    ),
+    "a closure behind one of made tools": (
+        lambda: vcrt.tools_environment(tools_of=with_a_helper, state=Shop),
+        "basket of with_a_helper.<locals>.add changed",
+    ),
+    "one of several tools of one name in the code": (
+        lambda: vcrt.tools_environment(tools_of=made_in_a_loop, state=Shop),
+        "basket of made_in_a_loop.<locals>.tool.<locals>.put changed",
+    ),
+    "a timer": (lambda: vcrt.tools_environment([later]), "leaves a timer running"),
+    "a process": (
+        lambda: vcrt.tools_environment(tools_of=left_running, state=vcrt.folder()),
+        "leaves a process running",
+    ),
+    "another database": (
+        lambda: vcrt.tools_environment(tools_of=attach, state=vcrt.sqlite_file(script=SCRIPT)),
+        "a call that attaches another database",
+    ),
     "a global": (lambda: vcrt.tools_environment([look, order]), "LEFT changed during call order"),
     "a closure": (
         lambda: vcrt.tools_environment(around(Shop())),
@@ -273,6 +379,57 @@ def test_what_hides_is_named_and_never_a_verdict(hidden, tmp_path):
     assert text in str(raised.value)
     if "changed during" in text:
         assert "tools_of=lambda state" in raised.value.remedy
+
+
+PRICES = {"tea": 3}
+
+
+@lru_cache
+def price(item: str):
+    return PRICES[item]
+
+
+def look_up(item: str):
+    return price(item)
+
+
+def set_price(item: str, to: int):
+    PRICES[item] = to
+    return "ok"
+
+
+def test_what_was_cached_in_another_order_is_not_found(tmp_path):
+    log = [
+        {"name": "look_up", "arguments": {"item": "tea"}, "output": 3},
+        {"name": "set_price", "arguments": {"item": "tea", "to": 5}, "output": "ok"},
+    ]
+    kept = vcrt.module_globals(f"{HERE}:PRICES")
+    environment = vcrt.tools_environment([look_up, set_price], state=kept)
+    found = vcrt.schedule(written(tmp_path, log), environment=environment)
+    assert edges(found)[0] == ((0,), (1,))
+
+
+class Votes:
+    def __init__(self):
+        self.votes = {"tea": 2, "rice": 1}
+
+    def vote(self, number: int):
+        self.votes[["tea", "rice"][number]] += 5
+        return "ok"
+
+    def ranking(self):
+        return dict.fromkeys(sorted(self.votes, key=lambda n: -self.votes[n]), "good")
+
+
+@pytest.mark.parametrize("key_order", [True, False])
+def test_the_order_of_keys_in_an_output_counts_where_it_is_asked_for(key_order, tmp_path):
+    log = [
+        {"name": "ranking", "arguments": {}, "output": {"tea": "good", "rice": "good"}},
+        {"name": "vote", "arguments": {"number": 1}, "output": "ok"},
+    ]
+    environment = vcrt.tools_environment(Votes, key_order=key_order)
+    found = vcrt.schedule(written(tmp_path, log), environment=environment)
+    assert edges(found)[0] == (((0,), (1,)) if key_order else ((0, 1),))
 
 
 def test_a_tool_that_breaks_is_no_refusal():

@@ -78,7 +78,7 @@ def test_episodes_certify_as_12_of_24_with_one_anti_diamond(schema: str) -> None
     assert sum(check_certificates(schema, range(40)).values()) == 40
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @each_schema
 def test_two_hundred_more_seeds_keep_the_promise(schema: str) -> None:
     seeds = range(1000, 1200)

@@ -27,6 +27,7 @@ from vcrt_train.protocol.crossed import crossed_interval, runs_interval
 from vcrt_train.protocol.scores import passes_array
 from vcrt_train.protocol.source_validation import VARIANCE
 from vcrt_train.protocol.statistics import Interval
+from vcrt_train.training.methods import method as method_of
 
 #: The planned differences, each of the first method minus the second, in the order of the plan.
 DIFFERENCES = (
@@ -110,7 +111,7 @@ def finished(results: Path, *, unfinished: bool) -> list[Finished]:
         there = [place for place in places if place.exists()]
         if len(there) >= 2 and (unfinished or len(there) == len(places)):
             seeds = tuple(json.loads(gzip.decompress(place.read_bytes())) for place in there)
-            for what in ("root_hash", "config", "definitions"):
+            for what in ("root_hash", "config", "definitions", "code"):
                 if any(seed[what] != seeds[0][what] for seed in seeds):
                     raise SystemExit(f"{name}: seeds differ in {what}")
             found.append(Finished(name=name, seeds=seeds))
@@ -191,7 +192,7 @@ def lines_of(of: Finished) -> Iterable[str]:
             written(masses),
             *(f"{one:.1f}" for one in pass_at),
             f"{100 * float(np.mean(even)):.1f}" if even else "n/a",
-            f"{100 * float(clipped):.1f}",
+            f"{100 * float(clipped):.1f}" if "policy_loss" in method_of(method).terms else "n/a",
         ]
         yield f"| `{method}` | {' | '.join(cells)} |"
     level = 1 - 0.05 / len(DIFFERENCES) if of.name == FIRST else 0.95

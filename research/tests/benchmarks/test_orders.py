@@ -68,7 +68,7 @@ def seed_of(number, rates, items=60):
     passes = {fold: {"held_out": "01" * (items // 2), "retention": "1"} for fold in orders.FOLDS}
     return {
         "seed": number,
-        **{key: {} for key in ("root_hash", "config", "definitions")},
+        **{key: {} for key in ("root_hash", "config", "definitions", "code")},
         "sources": {fold: [str(n) for n in range(items)] for fold in orders.FOLDS},
         "scores": {
             "runs": runs,

@@ -319,11 +319,11 @@ def _forms(value: Any) -> set[str]:
         inner = _json_or_text(value)
         inner = _python_value(value) if inner == value else inner
         found |= {value.strip()} if inner == value else _forms(inner) | {value.strip()}
-    if isinstance(value, Mapping) and isinstance(value.get("content"), list):
+    if isinstance(value, Mapping) and _is_wrapped(value):
         found |= _forms(value["content"])
         if value.get("structuredContent") is not None:
             found |= _forms(value["structuredContent"])
-    if isinstance(value, list) and value and all(_is_text(block) for block in value):
+    if isinstance(value, list) and value and all(map(_is_block_of_text, value)):
         found |= _forms("\n".join(block["text"] for block in value))
     if isinstance(value, Mapping) and set(value) in ({"result"}, {"output"}):
         found |= _forms(next(iter(value.values())))
@@ -349,6 +349,20 @@ def _is_error(value: Any) -> bool:
         case {"result": inner, **more} | {"output": inner, **more} if not more:
             return _is_error(inner)
     return False
+
+
+def _is_wrapped(value: Mapping[str, Any]) -> bool:
+    """Tell whether an output is a result of MCP: its blocks of content say of which type they are."""
+    blocks = value.get("content")
+    if not isinstance(blocks, list) or not all(
+        isinstance(b, Mapping) and "type" in b for b in blocks
+    ):
+        return False
+    return bool(blocks) or set(value) <= {"content", "structuredContent", "isError", "_meta"}
+
+
+def _is_block_of_text(block: Any) -> bool:
+    return _is_text(block) and block.get("type") in ("text", "input_text", "output_text")
 
 
 def _is_text(block: Any) -> bool:

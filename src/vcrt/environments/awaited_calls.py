@@ -16,7 +16,7 @@ _ROUNDS = 3
 
 
 def awaited(work: Callable[[], Awaitable[Any]]) -> Any:
-    """Await the result of ``work``; raises :class:`MalformedInputError` if tasks run on after it."""
+    """Await the result of ``work``; raises :class:`MalformedInputError` if tasks or timers run on after it."""
     threads = set(threading.enumerate())
     try:
         return asyncio.run(_alone(work))
@@ -33,11 +33,14 @@ async def _alone(work: Callable[[], Awaitable[Any]]) -> Any:
         left = {task for task in left if not task.done()}
         if left:
             await asyncio.sleep(0)
-    if left:
+    timers = getattr(asyncio.get_running_loop(), "_scheduled", ())
+    waiting: list[object] = [task.get_coro() for task in left]
+    waiting = waiting or [getattr(t, "_callback", t) for t in timers if not t.cancelled()]
+    if waiting:
         raise MalformedInputError(
-            "a call that leaves a task running",
-            found=", ".join(sorted(str(task.get_coro()) for task in left))[:200],
+            "a call that leaves a task running" if left else "a call that leaves a timer running",
+            found=", ".join(sorted(map(str, waiting)))[:200],
             expected="a call that is over, with all its effects, when it returns",
-            remedy="let the tool await the tasks that it starts",
+            remedy="let the tool await the tasks and timers that it starts",
         )
     return result

@@ -114,7 +114,7 @@ def mcp_server(
             the server for each state, too.
         url: Where an MCP server over HTTP answers.
         name: The environment's name.
-        ids: Places of the ids that an MCP server draws, each as TOOL=PLACE: create=id, or add=notes.*.id for a list.
+        ids: Where ids stand that an MCP server draws: create=id, add=notes.*.id in a list, create= if all of it is.
 
     Raises:
         MalformedInputError: The command is none, an id has no place, or nothing of the server's state could be seen.
@@ -144,9 +144,9 @@ def mcp_server(
             remedy=f'--mcp "... {STATE}" --state PATH; or --shown-by TOOL, a tool that takes no argument and tells '
             "the state",
         )
-    if wrong := [each for each in ids if not each.partition("=")[0]]:
+    if wrong := [each for each in ids if each.find("=") < 1]:
         raise MalformedInputError(
-            "no place of an id", where=f"--ids {wrong[0]}", expected="TOOL=PLACE, such as create=id"
+            "no place of an id", where=f"--ids {wrong[0]}", expected="such as create=id, or create="
         )
     place = None if state is None else Path(state).absolute()
     if place is not None and not place.exists():

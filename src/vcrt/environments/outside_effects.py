@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -59,15 +59,18 @@ class _Call:
     others: frozenset[int | None]
     found: list[MalformedInputError] = field(default_factory=list)
     made: dict[str, str] = field(default_factory=dict)
+    #: The processes that ran before it started one, if it may and did.
+    before: Collection[int] | None = None
 
 
 _running: _Call | None = None
 
 
 @contextmanager
-def watched_effects(allowed: Collection[str]) -> Iterator[None]:
+def watched_effects(allowed: Collection[str], ignored: Collection[str] = ()) -> Iterator[None]:
     """Raise :class:`MalformedInputError` for effects beside those in folders, and of kinds, that are ``allowed``.
 
+    The kinds in ``ignored`` are allowed, too; processes may then run on after the call.
     One call at a time is watched in a process; one within another is a part of it.
     """
     global _running
@@ -79,15 +82,28 @@ def watched_effects(allowed: Collection[str]) -> Iterator[None]:
     here = threading.get_ident()
     others = frozenset(t.ident for t in threading.enumerate() if t.ident != here)
     call = _running = _Call(
-        tuple(os.path.realpath(each) for each in allowed if os.path.isabs(each)), allowed, others
+        tuple(os.path.realpath(each) for each in allowed if os.path.isabs(each)),
+        [*allowed, *ignored],
+        others,
     )
     try:
         yield
     finally:
         _running = None
         left = [path for path in call.made if os.path.lexists(path)]
-        if left and FILES not in allowed:
+        if left and FILES not in call.allowed:
             call.found.append(_error(FILES, f"{call.made[left[0]]} of {left[0]}, which stays"))
+        left_running = {} if call.before is None or PROCESSES in ignored else _children()
+        for number in left_running.keys() - {*(call.before or ())}:
+            call.found.append(
+                MalformedInputError(
+                    "a call that leaves a process running",
+                    found=" ".join(left_running[number])[:200],
+                    expected="a call that is over, with all its effects, when it returns",
+                    remedy="let the tool wait for the processes that it starts; if no call can see what they do, name "
+                    f"{PROCESSES!r} in `ignored`",
+                )
+            )
         if call.found:
             raise call.found[0]
 
@@ -119,12 +135,16 @@ def _heard(event: str, arguments: tuple[Any, ...]) -> None:
         if flags & _WRITING and not is_nameless and not os.path.isdir(path):
             _changed(call, path, None, "an opening for writing")
     elif event == "sqlite3.connect":
-        if (path := _database(arguments[0])) is not None:
+        if _is_shared(os.fsdecode(arguments[0])):
+            _refuse(call, FILES, f"an opening of a database in shared memory, {arguments[0]}")
+        elif (path := _database(arguments[0])) is not None:
             _changed(call, path, None, "an opening by SQLite")
     elif event in _CHANGES:
         for number, folder in _CHANGES[event]:
             _changed(call, arguments[number], arguments[folder] if folder else None, event)
     elif event in _STARTS:
+        if PROCESSES in call.allowed and call.before is None:
+            call.before = _children().keys()
         _refuse(call, PROCESSES, f"{event} {' '.join(map(str, arguments[:1]))[:120]}")
     elif event == "socket.connect":
         _refuse(call, NETWORK, f"a connection to {str(arguments[1])[:120]}")
@@ -152,12 +172,24 @@ def _changed(call: _Call, path: Any, folder: Any, how: str) -> None:
     _refuse(call, FILES, f"{how} of {whole}")
 
 
+def _children() -> dict[int, list[str]]:
+    """Return the commands of this process's children that run, by their process ids."""
+    import psutil
+
+    found = {}
+    for each in psutil.Process().children():
+        with suppress(psutil.Error):
+            if each.status() != psutil.STATUS_ZOMBIE:
+                found[each.pid] = each.cmdline()
+    return found
+
+
 def _lies_in(path: str, place: str) -> bool:
     return path == place or path.startswith(place.rstrip(os.sep) + os.sep)
 
 
 def _database(given: Any) -> str | None:
-    """Return the path of a database that is opened to be written to; None for one in memory or read-only."""
+    """Return the path of a database that is opened to be written to; None for one in its own memory or read-only."""
     text = os.fsdecode(given)
     if not text.startswith("file:"):
         return None if text in ("", ":memory:") else text
@@ -166,6 +198,11 @@ def _database(given: Any) -> str | None:
     read_only = asked.get("mode", [""])[-1] in ("ro", "memory") or asked.get("immutable") == ["1"]
     path = unquote(parts.path)
     return None if read_only or path in ("", ":memory:") else path
+
+
+def _is_shared(text: str) -> bool:
+    """Return whether a database is in memory that another connection may keep."""
+    return text.startswith("file:") and "cache=shared" in text and "memory" in text
 
 
 def _refuse(call: _Call, kind: str, found: str) -> None:

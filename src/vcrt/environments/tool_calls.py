@@ -191,7 +191,7 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
     )
     #: Attributes of the state's objects that no call can see, such as caches and counters of time.
     ignored: ClassVar[frozenset[str]] = frozenset()
-    #: Whether the order of a mapping's keys is part of the state, for tools that list them in that order.
+    #: Whether the order of a mapping's keys is part of states and outputs, for tools that list them in that order.
     key_order: ClassVar[bool] = False
     #: What to say and do about states of one canonical form that answer a later call differently, where ``canonical``
     #: is overridden.
@@ -322,7 +322,7 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
             arguments = copied(_in_order(payload["arguments"], payload.get("keys")))
             draws = payload["name"] in self.ids
             places = self.own_places(state)
-            watched = nullcontext() if places is None else watched_effects([*places, *self.ignored])
+            watched = nullcontext() if places is None else watched_effects(places, self.ignored)
             with watched, own_draws(_asked(payload)) if draws else nullcontext():
                 named = NAMED_CALL.set(operation.signature)
                 try:
@@ -338,7 +338,7 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
                 kept = hide(output_text(output))
                 return Rejected(reason if kept == output_text(output) else kept)
         try:
-            text = output_text(output)
+            text = output_text(output, key_order=self.key_order)
         except Exception as error:
             part, found = "output", f"{type(error).__name__}: {str(error)[:200]}"
             if isinstance(error, MalformedInputError):
@@ -478,17 +478,23 @@ def initial_of(episode: Episode) -> Mapping[str, Json]:
     return episode.initial
 
 
-def output_text(output: object) -> str:
+def output_text(output: object, *, key_order: bool = False) -> str:
     """Return an output as text, the same for equal outputs: canonical JSON, or that of an object's attributes.
 
-    Models, dates and the like are written as pydantic writes them; sets are sorted.
+    With ``key_order``, the keys of mappings in JSON stay in their order. Models, dates and the like are written as
+    pydantic writes them; sets are sorted.
 
     >>> from datetime import date
     >>> output_text({"due": date(2026, 2, 1), "tags": {"b", "a"}})
     '{"due":"2026-02-01","tags":["a","b"]}'
     """
     with suppress(TypeError, ValueError, RecursionError):
-        return canonical_json(output).decode()  # type: ignore[arg-type]
+        text = canonical_json(output).decode()  # type: ignore[arg-type]
+        orders = list(_key_orders(output)) if key_order else []  # type: ignore[arg-type]
+        if all(order == sorted(order) for order in orders):
+            return text
+        ordered = _in_order(json.loads(text), orders)
+        return json.dumps(ordered, ensure_ascii=False, separators=(",", ":"))
     from vcrt.environments.typed_calls import written_with_sets_sorted
 
     with suppress(TypeError, ValueError, RecursionError):
@@ -517,7 +523,7 @@ def _key_orders(value: Json) -> Iterator[list[str]]:
     """Yield the keys of each mapping in JSON, in their order; outer mappings come before inner ones."""
     if isinstance(value, Mapping):
         yield list(value)
-    if isinstance(value, Mapping | list):
+    if isinstance(value, Mapping | list | tuple):
         for each in value.values() if isinstance(value, Mapping) else value:
             yield from _key_orders(each)
 

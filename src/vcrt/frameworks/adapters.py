@@ -195,6 +195,14 @@ def _pydantic_toolset(toolset: Any) -> Sequence[Given]:
                 except ModelRetry as error:
                     raise CallRefused(error.message) from error
             if type(found).__name__ == "ToolReturn":
+                if found.content:
+                    raise MalformedInputError(
+                        "a tool of pydantic-ai that tells the model more than its result",
+                        where=f"tool {name!r}",
+                        found="ToolReturn(content=...), which is compared with nothing",
+                        expected="what the model reads, in return_value",
+                        remedy="put it into return_value; `metadata` may hold what the model does not read",
+                    )
                 found = found.return_value
             return finished(found)
 
@@ -283,8 +291,10 @@ def _langchain_tool(tool: Any) -> Sequence[Given]:
             return found.content
         return {"content": found.content, "artifact": found.artifact}
 
+    # A class of its own has methods, which may change its fields.
     functions = (getattr(tool, "func", None), getattr(tool, "coroutine", None))
-    return [Given(Tool(name=tool.name), call, tuple(filter(None, functions)), "langchain-core")]
+    own = tuple(filter(None, functions)) or (tool._run,)
+    return [Given(Tool(name=tool.name), call, own, "langchain-core")]
 
 
 def _injected(tool: Any) -> dict[str, Callable[[Any], Any]]:
@@ -451,8 +461,21 @@ def _is_set(cell: Any) -> bool:
 # Servers of the Model Context Protocol, in memory.
 
 
+def _require_no_lifespan(given: Any) -> None:
+    """Refuse a server with a lifespan of the user's: each call would begin one, which lasts over calls in service."""
+    if given is not None and getattr(given, "__name__", "") != "default_lifespan":
+        raise MalformedInputError(
+            "a server in memory with a lifespan",
+            found=f"{given.__module__}.{getattr(given, '__qualname__', type(given).__qualname__)}",
+            expected="tools whose state is what tools_of gives the server",
+            remedy="make what the lifespan yields in the state; or run the server itself: `--mcp COMMAND`",
+        )
+
+
 def _fastmcp_server(server: Any) -> Sequence[Given]:
     from fastmcp import Client
+
+    _require_no_lifespan(getattr(server, "_lifespan", None))
 
     async def asked(name: str, arguments: Mapping[str, Json]) -> Any:
         async with Client(server) as client:
@@ -475,6 +498,8 @@ def _mcp_server(server: Any) -> Sequence[Given]:
             expected="the package mcp, 2.x, or fastmcp",
             remedy="pip install 'mcp>=2'",
         ) from error
+
+    _require_no_lifespan(getattr(getattr(server, "settings", None), "lifespan", None))
 
     async def asked(name: str, arguments: Mapping[str, Json]) -> Any:
         async with Client(server) as client:

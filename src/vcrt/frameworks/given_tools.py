@@ -5,16 +5,18 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from importlib.metadata import version
 from pathlib import Path
-from types import FunctionType, MethodType
+from types import CellType, FunctionType, MethodType
 from typing import Any, ClassVar
 
 from vcrt.environments.contract import Versions
 from vcrt.environments.folder_states import with_texts
 from vcrt.environments.registry import own_module_name
 from vcrt.environments.states.object_copies import copied
+from vcrt.environments.states.object_states import canonical_objects
 from vcrt.environments.tool_calls import CallEnvironment, CallRefused, InvalidCall, Tool
 from vcrt.errors import MalformedInputError
 from vcrt.frameworks.adapters import Given, given_tools, is_tool, method_call
@@ -53,13 +55,28 @@ class ToolsEnvironment(CallEnvironment[Any]):
                 raise InvalidCall(
                     f"no tool {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
                 )
-            if not names:
-                return tools[name].call(received, arguments)
             own = with_texts(dict(arguments), {text: place for place, text in names.items()})
             try:
-                return with_texts(tools[name].call(received, own), names)
+                found = tools[name].call(received, own if names else arguments)
+                return with_texts(found, names) if names else found
             except CallRefused as refusal:
                 raise type(refusal)(with_texts(str(refusal), names)) from refusal
+            finally:
+                if type(self).__is_made__:
+                    self._require_nothing_else(received, tools, name)
+
+    def _require_nothing_else(self, received: Any, used: Mapping[str, Given], name: str) -> None:
+        """Raise :class:`MalformedInputError` if a call left in its tools what tools of the state would not have."""
+        made = type(self).__given__(received)
+        held = [_held(tools, received, self.ignored) for tools in (used, made)]
+        if lost := [p for p, form in held[0].items() if p not in held[1] or held[1][p] != form]:
+            raise MalformedInputError(
+                "tools that keep something besides the state that they are made of",
+                where=f"tool {name!r}",
+                found=f"{lost[0][-1]} changed, and tools made of the state anew do not have it",
+                expected="tools_of, which is called for each call, to put all that lasts into the state",
+                remedy="keep it in the state; or, if no call can see it, name it in `ignored`",
+            )
 
     def own_places(self, state: Any) -> Collection[str]:
         """Return the folders of the state, and the kinds of effects that its bytes show."""
@@ -168,7 +185,7 @@ def tools_environment(
         tools_of: In place of ``tools``, makes the tools from the state: for tools that hold the state in a closure.
         name: The environment's name; by default, that of the module that calls this function.
         ignored: Attributes of the state that no call can see, such as caches.
-        key_order: Whether the order of a mapping's keys is part of the state.
+        key_order: Whether the order of a mapping's keys is part of the state and of outputs.
         ids: For each tool that draws ids in Python (``uuid.uuid4``, ``secrets``, ``random``), their places in its
             outputs, such as ``{"create": "id"}``. Each call of these tools then draws its own numbers, whatever ran
             before it. In later calls of a log, the ids that replay drew replace the log's.
@@ -265,6 +282,40 @@ class _Once:
         return {"_tools": self._tools, "_found": None}
 
 
+def _held(
+    tools: Mapping[str, Given], state: Any, ignored: Collection[str]
+) -> dict[tuple[str, ...], bytes | None]:
+    """Return the canonical form of what tools hold beside the state, by its place; None for what has no form."""
+    found: dict[tuple[str, ...], bytes | None] = {}
+    waiting: list[tuple[tuple[str, ...], Any]] = [
+        ((name,), each) for name, one in tools.items() for each in one.functions
+    ]
+    seen = set[int]()
+    for place, each in waiting:
+        owner, function = _owner(each), inspect.unwrap(each)
+        parts = dict(getattr(owner, "__dict__", {})) if owner is not None else {}
+        if isinstance(function, FunctionType):
+            names = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+            parts |= {n: cell.cell_contents for n, cell in names if cell != _NOT_SET}
+        of = getattr(each, "__qualname__", "") if owner is None else type(owner).__qualname__
+        for name, value in parts.items():
+            if name in ignored or value is state or id(value) in seen:
+                continue
+            if isinstance(value, FunctionType | MethodType):
+                seen.add(id(value))
+                waiting.append(((*place, name), value))
+            elif not callable(value):
+                whole = (*place, f"{name} of {of}")
+                found[whole] = None
+                with suppress(MalformedInputError, RecursionError):
+                    found[whole] = canonical_objects(value, ignored=ignored)
+    return found
+
+
+#: Equal to a cell that holds nothing yet.
+_NOT_SET = CellType()
+
+
 def _owner(each: Any) -> object:
     """Return the object of a bound method; None for anything else, and for methods of classes."""
     owner = each.__self__ if inspect.ismethod(each) else None
@@ -284,7 +335,8 @@ def _methods(kind: type, owner: object = None) -> list[Given]:
     def call(name: str) -> Callable[[Any, Mapping[str, Json]], object]:
         return lambda state, given: method_call(state if owner is None else owner, name, given)
 
-    return [Given(Tool(name=n), call(n), (getattr(kind, n),)) for n in names]
+    of = kind if owner is None else owner
+    return [Given(Tool(name=n), call(n), (getattr(of, n),)) for n in names]
 
 
 def _by_name(found: Sequence[Given]) -> Mapping[str, Given]:

@@ -246,7 +246,10 @@ class SqliteFile(ToolState):
     @contextmanager
     def opened(self, state: _Files) -> Iterator[Any]:
         """Give what ``opened`` makes of the file's path (by default, a connection), and close it after the call."""
-        with opened_at(self._opened or sqlite3.connect, str(_database(state))) as given:
+        with (
+            opened_at(self._opened or sqlite3.connect, str(_database(state))) as given,
+            _attaching_nothing(given),
+        ):
             yield given
 
     def canonical(self, state: _Files) -> bytes:
@@ -289,6 +292,31 @@ def _database(state: _Files) -> Path:
 
 def _read_only(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+
+
+@contextmanager
+def _attaching_nothing(given: Any) -> Iterator[None]:
+    """Raise :class:`MalformedInputError` if a connection is told to open another database: no copy of it is made."""
+    attached: list[object] = []
+
+    def is_allowed(action: int, name: object, *_: object) -> int:
+        if action != sqlite3.SQLITE_ATTACH or name in ("", ":memory:"):
+            return sqlite3.SQLITE_OK
+        attached.append(name)
+        return sqlite3.SQLITE_DENY
+
+    if isinstance(given, sqlite3.Connection):
+        given.set_authorizer(is_allowed)
+    try:
+        yield
+    finally:
+        if attached:
+            raise MalformedInputError(
+                "a call that attaches another database, which no replay puts back",
+                found=f"ATTACH {attached[0]}",
+                expected="tools that use the database of the state alone",
+                remedy="put its tables into vcrt.sqlite_file; or take both files as vcrt.folder",
+            )
 
 
 @contextmanager

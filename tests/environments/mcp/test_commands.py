@@ -216,8 +216,9 @@ def test_without_a_place_of_its_ids_its_log_is_left_out(tmp_path, start, capsys)
     assert "may stand for something else" in refused(capsys, "schedule", str(other), *given)
     given = ["--mcp", SMALL, "--state", str(start), "--ids", "ad=task.id"]
     assert "'ad'" in refused(capsys, "schedule", str(log), *given)
-    with pytest.raises(MalformedInputError, match="no place of an id"):
-        vcrt.mcp_server(SMALL, state=start, ids=["=id"])
+    for unplaced in ("=id", "add"):
+        with pytest.raises(MalformedInputError, match="no place of an id"):
+            vcrt.mcp_server(SMALL, state=start, ids=[unplaced])
 
 
 def sql(statement, rows=()):

@@ -83,6 +83,8 @@ def test_failures_that_were_not_replayed_are_no_class(name, tmp_path):
         require_names(frozen, ("vcrt", "exact-reward", "step-groups"), ())
         if not is_sampled:
             require_names(frozen, (name,), ())
+    # What is held out is no source of failures.
+    require_names(frozen, (name,), ("posets",))
     with pytest.raises(RunError, match="not all were replayed") as caught:
         require_names(frozen, ("vcrt", name), ())
     assert caught.value.found == f"{name}, and episodes with sampled evidence: 1 of posets"
@@ -90,9 +92,10 @@ def test_failures_that_were_not_replayed_are_no_class(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("needs", "refused", "lacking"),
+    ("steps", "needs", "refused", "lacking"),
     [
         (
+            4,
             [],
             (
                 *("anti_diamond_loss of vcrt", "log_odds_loss of exact-log-odds"),
@@ -101,19 +104,27 @@ def test_failures_that_were_not_replayed_are_no_class(name, tmp_path):
             "not be swapped",
         ),
         (
-            [(0, 1), (1, 2)],
+            4,
+            [(0, 1), (1, 2), (2, 3)],
             (
                 *("commutation of vcrt", "commutation of orbit-commutation"),
                 "uniformity of uniform-orbit",
             ),
             "commutes",
         ),
+        # Nothing is left to choose after two of three steps.
+        (
+            3,
+            [(0, 1)],
+            ("commutation of vcrt", "commutation of orbit-commutation"),
+            "commutes with two more after it",
+        ),
     ],
 )
-def test_a_term_of_which_no_record_has_anything_is_named(needs, refused, lacking, tmp_path):
+def test_a_term_of_which_no_record_has_anything_is_named(steps, needs, refused, lacking, tmp_path):
     """Only where the records that are trained on have none: what is held out does not matter."""
-    both = posets.episode(3, [(0, 1)])
-    one = replace(posets.episode(3, needs), environment="others")
+    both = posets.episode(steps, [(0, 1)])
+    one = replace(posets.episode(steps, needs), environment="others")
     factories = {"posets": posets.Posets, "others": posets.Posets}
     with without_processes():
         some = given([both, one], preset=PRESETS["any"])
@@ -122,7 +133,8 @@ def test_a_term_of_which_no_record_has_anything_is_named(needs, refused, lacking
         *("vcrt", "exact-log-odds", "orbit-commutation", "contrastive", "uniform-orbit"),
         *("canonical-grpo", "exact-reward"),
     )
-    require_names(frozen, names, ("others",))
+    if steps > 3:
+        require_names(frozen, names, ("others",))
     require_names(frozen, ("canonical-grpo", "exact-reward", "orbit-retention"), ("posets",))
     with pytest.raises(RunError, match="no samples for a term") as caught:
         require_names(frozen, names, ("posets",))
@@ -172,7 +184,7 @@ def test_training_refuses_code_that_was_not_planned(dataset, tmp_path, monkeypat
     if what == "torch":
         monkeypatch.setattr("torch.__version__", "2.0.0")
     else:
-        row = replace(methods.METHODS["vcrt"], margin=None)
+        row = replace(methods.METHODS["vcrt"], scale_rewards="group")
         monkeypatch.setattr(methods, "METHODS", {"vcrt": row})
     with pytest.raises(RunError, match="code is not the one") as error:
         train(experiment, jobs=1)

@@ -122,6 +122,13 @@ def test_a_policy_that_always_passes_or_never_has_no_variance_and_no_nan(value):
         parts = found.variance(8)
         assert (parts.total, found.signal) == (0, 0)
         assert all(math.isfinite(x) for x in (found.p, found.odds, *parts))
+    # The other class has no answer that can happen.
+    log_half = torch.full((2,), math.log(0.5), dtype=torch.float64, requires_grad=True)
+    never = torch.full((2,), -torch.inf, dtype=torch.float64)
+    passes = torch.tensor([value, value, not value, not value])
+    found = moments_of(torch.cat([log_half, never]), passes, [log_half])
+    assert (found.p, found.odds, found.signal) == (float(value), 0, 0)
+    assert found.variance(8) == (0, 0, 0)
 
 
 def test_all_orders_legal_and_one_order_in_a_class():

@@ -106,6 +106,12 @@ def test_the_table_is_the_papers():
         {"terms": ("retention",)},
         {"terms": ("policy_los",)},
         {"ratio": "steps", "interface": "tokens"},
+        {"ratio": "steps", "scale_rewards": "group"},
+        {"ratio": "orbits"},
+        {"margin": "certified"},
+        {"scale_rewards": "batch"},
+        {"interface": "words"},
+        {"serialisation": "random"},
     ],
 )
 def test_a_row_that_contradicts_itself_is_refused(wrong):

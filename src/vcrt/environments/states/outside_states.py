@@ -21,10 +21,12 @@ import io
 import locale
 import logging
 import marshal
+import mimetypes
 import numbers
 import os
 import random
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -90,6 +92,7 @@ class Watch:
         self._restores = type(environment).restore is not CallEnvironment.restore
         self._careful, self._starts = True, 0
         self._began, self._spent_s, self._warned = time.perf_counter(), 0.0, False
+        tempfile.gettempdir()  # it looks for a folder once, and keeps it in its module
         self._surroundings = _Surroundings(environment)
         #: The last quick look; and the same, if nothing was started anew since.
         self._quick: _Looking | None = None
@@ -113,6 +116,10 @@ class Watch:
         if not self._looks:
             return self._step(state, operation)
         environment, careful = self.environment, self._careful
+        # What is cached for values that never change is no state: another order would find it, or would not.
+        for cached in self._surroundings.caches.values():
+            if all(map(_is_settled, _results(cached))):
+                cached.cache_clear()
         kept = environment.snapshot(state) if self._restores else None
         before = self._look(state) if careful else self._last or self._look()
         threads = threading.enumerate()
@@ -215,6 +222,10 @@ def _is_own(values: Mapping[Any, object], name: Any, others: Mapping[Any, object
     one, other = values.get(name, _NONE), others.get(name, _NONE)
     if type(other) is ModuleType or (isinstance(name, str) and name[:1] == "_"):
         return False
+    if (
+        name not in values and "__getattr__" in values
+    ):  # a module that imports a part when it is asked for
+        return False
     return one is not other and not _same(one, other)
 
 
@@ -244,6 +255,8 @@ class _Surroundings:
         self.told = set[str]()
         self._bases: dict[Any, tuple[Any, list[tuple[str, Any]]]] = {}
         self.libraries: list[ModuleType] = []
+        #: Functions whose results ``functools`` caches, by identity.
+        self.caches: dict[int, Any] = {}
         self._copies: dict[str, dict[Any, object]] = {}
 
     def look_around(self) -> None:
@@ -259,6 +272,8 @@ class _Surroundings:
                     names.add(value.__name__)
                 names |= names_in(value)
         self.names = names
+        if "mimetypes" in names and not mimetypes.inited:
+            mimetypes.init()  # the first question would
         self.libraries = [
             module
             for name in sorted(names)
@@ -326,9 +341,12 @@ def _of_the_process(named: Collection[str]) -> dict[Any, object]:
         folder = os.getcwd()
     except FileNotFoundError:
         folder = ""
+    mask = os.umask(0o77)
+    os.umask(mask)
     settings = context.prec, context.rounding, context.Emin, context.Emax, context.clamp
     found: dict[Any, object] = {
         "the working directory": folder,
+        "the mode of new files": mask,
         "the decimal context": (*settings, context.traps.copy()),
         "the locale": locale.setlocale(locale.LC_ALL),
         "sys.path": list(sys.path),
@@ -537,7 +555,7 @@ class _Looking:
                 found[name] = _identity(value)
                 continue
             if isinstance(value, _CACHED):
-                self._has_results = True
+                self._has_results, self.around.caches[id(value)] = True, value
                 for key, result in _results(value):
                     if not _is_settled(result):
                         made = {name: result}
@@ -554,18 +572,18 @@ class _Looking:
         found = _identity(value)
         try:
             found = self._digests(value, place)
-        except _TooLargeError:
-            plan.large.add(name)
+        except Exception as error:
+            why = f"cannot be read ({type(error).__name__})"
+            if isinstance(error, _TooLargeError):
+                plan.large.add(name)
+                why = "holds too much to be looked at after each call"
             if place in self.around.told:
                 return found
             self.around.told.add(place)
             _warn(
-                f"{place} holds too much to be looked at after each call: what calls change in it is not seen; "
-                "make it in reset and keep it there, or, if no call changes it, name it in the environment's "
-                "`ignored`"
+                f"{place} {why}: what calls change in it is not seen; make it in reset and keep it there, or, if no "
+                "call changes it, name it in the environment's `ignored`"
             )
-        except Exception:
-            pass
         self.slowest = max(self.slowest, (time.perf_counter() - began, place))
         return found
 

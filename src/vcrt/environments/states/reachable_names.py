@@ -111,7 +111,7 @@ def _source_of(space: Mapping[str, Any]) -> _Source | None:
 def namespaces(
     classes: list[Any],
 ) -> tuple[dict[int, tuple[str, dict[str, Any]]], frozenset[str] | None]:
-    """Return, by identity, the globals of these classes' modules and of the modules beside them that these import.
+    """Return, by identity, the globals of these classes' modules and of the user's own modules that these import.
 
     Return also the names that their functions use (no other global is compared), or None if that is unknown for one.
     """
@@ -127,11 +127,13 @@ def namespaces(
             if not needs_no_look(name):
                 found.setdefault(id(space), (name, space))
         if module is not None:
-            beside = _beside(module)
+            beside, own_modules = _beside(module), _of_the_user(module)
             waiting: list[dict[str, Any]] = [vars(module)]
             for space in waiting:
                 source = _source_of(space)
-                for name, other in beside.items():
+                # Where a file may import any module, those in the folder count.
+                is_any = source is None or source.imports is None
+                for name, other in (beside if is_any else {**own_modules, **beside}).items():
                     if id(other) in found or not (source is None or _is_imported(name, source)):
                         continue
                     found[id(other)] = name, other
@@ -153,10 +155,34 @@ def _is_imported(name: str, source: _Source) -> bool:
     )
 
 
+def _of_the_user(module: ModuleType) -> dict[str, dict[str, Any]]:
+    """Return the globals of the modules that are not installed; none for an installed module."""
+    if _is_installed(getattr(module, "__file__", None)):
+        return {}
+    return {
+        name: vars(other)
+        for name, other in list(sys.modules.items())
+        if isinstance(other, ModuleType)
+        and name.partition(".")[0] not in sys.stdlib_module_names
+        and not needs_no_look(name)
+        and not _is_installed(vars(other).get("__file__"))
+    }
+
+
+@lru_cache(maxsize=65536)
+def _is_installed(file: Any) -> bool:
+    """Return whether a file is one of an installed package; what has no file counts as one."""
+    return not isinstance(file, str) or not _INSTALLED.isdisjoint(Path(file).parts)
+
+
+#: Names of folders that packages are installed in.
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+
+
 def _beside(module: ModuleType) -> dict[str, dict[str, Any]]:
     """Return the globals of the modules in the folder of this one, by name; none for installed modules."""
     file, found = getattr(module, "__file__", None), dict[str, dict[str, Any]]()
-    if file is None or Path(file).parent.name in ("site-packages", "dist-packages"):
+    if file is None or Path(file).parent.name in _INSTALLED:
         return found
     package = getattr(module, "__package__", None)
     folder, prefix = f"{Path(file).parent}{os.sep}", f"{package}." if package else ""

@@ -28,8 +28,9 @@ class Term:
     cap: float | str | None = None
     #: Further fields of :class:`ObjectiveConfig` that it depends on.
     settings: tuple[str, ...] = ()
-    #: What records must have for it, or it is always 0: steps that commute, or orders that fail.
-    needs: Literal["commutations", "failures"] | None = None
+    #: What records must have for it, or it is always 0: steps that commute, such with two more steps after them, or
+    #: orders that fail.
+    needs: Literal["commutations", "swaps", "failures"] | None = None
     #: Its title in a report, and one sentence on how to read it.
     title: str
     note: str
@@ -60,7 +61,7 @@ TERMS: dict[str, Term] = {
             name="commutation",
             value=methodcaller("commutation"),
             cap="commutation_cap",
-            needs="commutations",
+            needs="swaps",
             title="commutation divergence (nats)",
             note="How much the next choices depend on the order of two steps that commute.",
         ),

@@ -222,7 +222,7 @@ def require_names(dataset: Dataset, methods: tuple[str, ...], held_out: tuple[st
     for name in methods:
         method(name)
     require_pointers_interface(dataset, methods)
-    require_certified_failures(dataset, methods)
+    require_certified_failures(dataset, methods, held_out)
     require_samples_of_terms(dataset, methods, held_out)
     require_once("method", methods)
     require_once("environment", held_out)
@@ -258,14 +258,17 @@ def require_pointers_interface(dataset: Dataset, methods: Sequence[str]) -> None
         )
 
 
-def require_certified_failures(dataset: Dataset, methods: Sequence[str]) -> None:
-    """Raise :class:`RunError` if a method takes all other orders for failures, and not all of them were replayed."""
+def require_certified_failures(
+    dataset: Dataset, methods: Sequence[str], held_out: Sequence[str]
+) -> None:
+    """Raise :class:`RunError` if a method takes a source's other orders for failures, and not all were replayed."""
     from vcrt_train.training.methods import method
 
     others = [name for name in methods if method(name).needs_certified_failures]
     counts = {
         name: [each for each in schemas.values() if each.evidence is not None]
         for name, schemas in dataset.manifest.counts.items()
+        if tuple(held_out) != (name,)
     }
     sampled = {
         name: sum(each.episodes - each.evidence.complete for each in some if each.evidence)
@@ -296,20 +299,26 @@ def require_samples_of_terms(
             for schema in dataset.manifest.counts[name].values():
                 relations.update(schema.relations)
         commuting = relations.pop("commutes", 0)
-        there = {None: True, "commutations": commuting > 0, "failures": relations.total() > 0}
-        found = [
-            f"{term} of {name}"
+        missing = {
+            "failures": None if relations.total() else "that must not be swapped",
+            "commutations": None if commuting else "commutes",
+            "swaps": None if commuting else "commutes",
+        }
+        if commuting and max(dataset.manifest.lengths) < 4:
+            missing["swaps"] = "commutes with two more after it"
+        found = {
+            f"{term} of {name}": missing[needs]
             for name in methods
             for term in method(name).terms
-            if not there[TERMS[term].needs]
-        ]
+            if (needs := TERMS[term].needs) is not None and missing[needs]
+        }
         if sources and found:
             raise RunError(
                 "the dataset has no samples for a term of the objective",
                 where=f"{dataset.path}, {fold} held out",
                 found=f"{', '.join(found)}, and no pair of steps of {', '.join(sources)} "
-                + ("commutes" if commuting == 0 else "that must not be swapped"),
-                expected="records with pairs that commute and pairs that must not be swapped",
+                f"{next(iter(found.values()))}",
+                expected="four or more steps, with pairs that commute and pairs that must not be swapped",
                 remedy="leave these methods out, or certify episodes that have both, as the preset `paper` does",
             )
 

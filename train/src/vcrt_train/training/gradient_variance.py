@@ -179,15 +179,17 @@ def moments_of(events: Tensor, passes: Tensor, parameters: Sequence[Tensor]) -> 
     ``passes [E]`` says which of them are successes. The probabilities must sum to 1.
     """
     log_probs = events.detach().double().cpu()
+    # What cannot happen is in no class: a policy may always pass, or never.
+    members_of = [members & (log_probs != -torch.inf) for members in (passes, ~passes)]
     classes = []
-    for members in (passes, ~passes):
+    for members in members_of:
         within = log_probs.masked_fill(~members, -torch.inf).softmax(-1)
         weights = {e: float(within[e]) for e in members.nonzero()[:, 0].tolist()}
         classes.append(_sums(events, weights, parameters))
-    is_single = bool(passes.all()) or not bool(passes.any())
+    is_single = not all(members.any() for members in members_of)
     p = log_probs.masked_fill(~passes, -torch.inf).logsumexp(-1).exp().clamp(max=1)
     return GradientMoments(
-        p=float(passes.all()) if is_single else float(p),
+        p=float(members_of[0].any()) if is_single else float(p),
         odds=0.0 if is_single else _between(classes, (1.0, 1.0)),
         within_successes=max(classes[0].square - classes[0].norm, 0.0),
         within_failures=max(classes[1].square - classes[1].norm, 0.0),

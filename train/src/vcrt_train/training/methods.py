@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from vcrt.errors import UnknownNameError
 from vcrt.hashing import Json
@@ -25,6 +25,10 @@ Ratio: TypeAlias = Literal["trajectory", "orbit", "both_classes", "shuffled_orbi
 Margin: TypeAlias = Literal["native", "shuffled"]
 #: ``none``: rewards count as they are; ``group``: in deviations of their group, as in the original GRPO.
 ScaleRewards: TypeAlias = Literal["none", "group"]
+_CHOICES = {
+    **{"interface": Interface, "serialisation": Serialisation},
+    **{"ratio": Ratio, "margin": Margin, "scale_rewards": ScaleRewards},
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,10 +57,17 @@ class Method:
         unknown = [name for name in self.terms if name not in TERMS]
         if unknown:
             raise ValueError(f"{self.name}: no term of the objective is called {unknown[0]!r:.80}")
+        for field, names in _CHOICES.items():
+            if (found := getattr(self, field)) not in get_args(names):
+                raise ValueError(
+                    f"{self.name}: {field} is none of {get_args(names)}: {found!r:.80}"
+                )
         if self.margin == "shuffled" and self.ratio != "shuffled_orbit":
             raise ValueError(f"{self.name}: a shuffled margin needs the shuffled orbit's set")
         if self.ratio == "steps" and self.interface != "pointers":
             raise ValueError(f"{self.name}: an answer that is no order has no steps to compare")
+        if self.ratio == "steps" and self.scale_rewards != "none":
+            raise ValueError(f"{self.name}: rewards of steps are compared as they are")
         if all(TERMS[name].cap is not None for name in self.terms):
             raise ValueError(f"{self.name}: nothing is left to train on")
 
