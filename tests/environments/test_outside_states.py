@@ -28,8 +28,8 @@ from vcrt.replay.shards import replays_of
 
 #: A class for each place: ``put`` changes it.
 ENVIRONMENTS = """
-import abc, collections, contextvars, dataclasses, decimal, enum, functools, itertools, locale, logging, os, random
-import string, threading
+import abc, collections, contextvars, dataclasses, decimal, enum, functools, hashlib, itertools, locale, logging, os
+import random, sqlite3, string, threading
 import cachetools_of_tests
 import cellar_of_tests
 import numpy as np
@@ -47,6 +47,11 @@ DICE = np.random.default_rng(1)
 DRAWN = random.Random(1)
 LETTERS = iter("abcdefgh")
 BUFFER = bytearray(b"abc")
+SUM = hashlib.sha256()
+DOOR = threading.Lock()
+TURNS = itertools.cycle("ab")
+THEN = contextvars.Context()
+TABLES = sqlite3.connect(":memory:", check_same_thread=False)
 
 def numbers():
     total = 0
@@ -149,6 +154,12 @@ class Attic(vcrt.CallEnvironment):
     def generator(self, state, x): next(COUNTED)
     def iterator(self, state, x): next(LETTERS)
     def buffer(self, state, x): BUFFER[0] = x
+    def hash(self, state, x): SUM.update(b"more")
+    def lock(self, state, x): DOOR.acquire()
+    def iterator_of_itertools(self, state, x): next(TURNS)
+    def other_context(self, state, x): THEN.run(NOW.set, x)
+    def table(self, state, x): TABLES.execute("CREATE TABLE made (x)")
+    def number_of_a_database(self, state, x): TABLES.execute("PRAGMA user_version = 7")
     def attribute_of_a_library(self, state, x): string.last_of_the_attic = x
     def attribute_imported_on_the_way(self, state, x):
         import calendar
@@ -276,6 +287,12 @@ def ran(tmp_path, monkeypatch):
         ("generator", "global attic_of_tests.COUNTED"),
         ("iterator", "global attic_of_tests.LETTERS"),
         ("buffer", "global attic_of_tests.BUFFER"),
+        ("hash", "global attic_of_tests.SUM"),
+        ("lock", "global attic_of_tests.DOOR"),
+        ("iterator_of_itertools", "global attic_of_tests.TURNS"),
+        ("other_context", "global attic_of_tests.THEN"),
+        ("table", "global attic_of_tests.TABLES"),
+        ("number_of_a_database", "global attic_of_tests.TABLES"),
         ("attribute_of_a_library", "attribute string.last_of_the_attic"),
         ("attribute_imported_on_the_way", "attribute calendar.last_of_the_attic"),
         ("draw", "the numbers of module random"),
@@ -406,6 +423,22 @@ class Larger(Attic):
     changed = pytest.raises(MalformedInputError, match=r"global attic_of_tests\.PLACES changed")
     with pytest.warns(RuntimeWarning, match="holds too much"), changed:
         ran("look", "replace", kind="Larger")
+
+
+def test_what_holds_something_unreadable_is_said_once_by_name(ran, monkeypatch):
+    queues = """
+import queue, weakref
+WAITING = {"first": [queue.SimpleQueue()]}
+SEEN = weakref.WeakSet()
+class Queues(Attic):
+    def put(self, state, x): WAITING["first"][0].put(x)
+    def see(self, state, x): SEEN.add(type(self))
+"""
+    monkeypatch.setitem(globals(), "ENVIRONMENTS", ENVIRONMENTS + queues)
+    with pytest.warns(RuntimeWarning, match="not seen") as told:
+        ran("look", "put", "look", kind="Queues")
+    (said,) = [str(each.message) for each in told]
+    assert said.startswith("global attic_of_tests.WAITING is or holds an object of _queue.SimpleQueue, which cannot")
 
 
 def test_a_trace_that_changes_nothing_says_so(ran):

@@ -30,6 +30,7 @@ import tempfile
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import (
     Collection,
     Iterator,
@@ -39,14 +40,14 @@ from collections.abc import (
     MutableSet,
 )
 from contextlib import suppress
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import lru_cache
 from importlib.util import find_spec
 from itertools import count
 from operator import is_
-from types import BuiltinFunctionType, FunctionType, GeneratorType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, GeneratorType, ModuleType
 from typing import Any, TypeAlias
 
 from vcrt.environments.contract import Environment, Operation, Transition
@@ -569,16 +570,17 @@ class _Looking:
         if name in plan.large or _holds_nothing(value):
             return _identity(value)
         began, place = time.perf_counter(), f"{owner}{name}"
-        found = _identity(value)
+        found, why = _identity(value), ""
         try:
-            found = self._digests(value, place)
+            found, unread = self._digests(value, place)
+            if unread:
+                why = f"is or holds an object of {next(iter(unread))}, which cannot be read"
+        except _TooLargeError:
+            plan.large.add(name)
+            why = "holds too much to be looked at after each call"
         except Exception as error:
             why = f"cannot be read ({type(error).__name__})"
-            if isinstance(error, _TooLargeError):
-                plan.large.add(name)
-                why = "holds too much to be looked at after each call"
-            if place in self.around.told:
-                return found
+        if why and place not in self.around.told:
             self.around.told.add(place)
             _warn(
                 f"{place} {why}: what calls change in it is not seen; make it in reset and keep it there, or, if no "
@@ -587,17 +589,18 @@ class _Looking:
         self.slowest = max(self.slowest, (time.perf_counter() - began, place))
         return found
 
-    def _digests(self, value: Any, place: str) -> _Digests:
+    def _digests(self, value: Any, place: str) -> tuple[_Digests, Collection[str]]:
+        """Return a value's digests, and the classes of what was not read."""
         quick = self._quick_digest(value)
         if quick is not None:
-            return quick, quick
+            return (quick, quick), ()
         whole = _Reader(self, {})
         digest = apart = json_digest(whole.form(value, None))
         self.kept.append(whole)
         if self.known.keys() & whole.seen.keys():
             self.names_parts.append(place)
             apart = json_digest(_Reader(self, self.known).form(value, None))
-        return digest, apart
+        return (digest, apart), whole.unread
 
     def _quick_digest(self, value: Any) -> object:
         """Return a digest of a value of built-in types alone; None for others, and in a look that is not quick."""
@@ -667,6 +670,8 @@ class _Reader(StateWriter):
         self.classes: dict[Any, None] = {}
         self.loggers: dict[str, logging.Logger] = {}
         self.objects, self.bytes = 0.0, 0
+        #: The classes of values that have no form.
+        self.unread: dict[str, None] = {}
 
     def _count(self, number: float) -> None:
         """Raise the error about a value that is too large; numbers, texts and elements of arrays count little."""
@@ -727,11 +732,11 @@ class _Reader(StateWriter):
         sqlite: Any = sys.modules.get("sqlite3")
         if sqlite and isinstance(value, sqlite.Connection):
             with suppress(sqlite.Error):  # it is closed, or another thread's
-                return {"database": [id(value), value.total_changes, value.in_transaction]}
+                return {"database": [id(value), repr(_settings_of_database(value))]}
         if isinstance(value, io.IOBase):
             with suppress(OSError, ValueError):  # closed, no file, or one without places
-                if value.fileno() > 2:  # what is printed is no state
-                    return {"file": [id(value), value.tell()]}
+                # What is printed is no state.
+                return {"file": [id(value), value.tell() if value.fileno() > 2 else 0]}
         if isinstance(value, threading.local):
             return {"local": self.form(vars(value), where)}
         if can_change(type(value)):
@@ -741,11 +746,41 @@ class _Reader(StateWriter):
             return super().form(value, where)
         except MalformedInputError:
             self._forget(checkpoint)
-            if type(value).__module__ == "builtins" and hasattr(value, "__next__"):
+            if type(value).__module__ in ("builtins", "itertools") and hasattr(value, "__next__"):
                 with suppress(Exception):
                     _, arguments, *state = value.__reduce__()
                     return {"iterator": [self.form(each, where) for each in (arguments, state)]}
+            if isinstance(value, Context):
+                return {"context": [[each.name, self.form(value[each], where)] for each in value]}
+            if type(value).__module__ in _HASHES:
+                with suppress(Exception):
+                    return {"hash": value.copy().hexdigest()}
+            if isinstance(value, _LOCKS):
+                return {"lock": repr(value)}
+            if not isinstance(value, _SILENT):
+                self.unread.setdefault(f"{type(value).__module__}.{type(value).__qualname__}")
             return {"unread": id(value)}
+
+
+#: Locks, whose text says whether they are held; and the modules of hash functions.
+_LOCKS: Any = (type(threading.Lock()), type(threading.RLock()))
+_HASHES = frozenset({"_hashlib", "_blake2", "_md5", "_sha1", "_sha2", "_sha256", "_sha512", "_sha3"})
+#: Classes whose objects hold nothing that only they can show: what a weak reference means, something else holds.
+_SILENT = (ModuleType, CodeType, BuiltinFunctionType, classmethod, staticmethod, weakref.ref)
+
+
+def _settings_of_database(connection: Any) -> list[Any]:
+    """Return what tells whether an SQLite connection wrote rows, tables or settings, or is within a transaction."""
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    found = [connection.total_changes, connection.in_transaction]
+    return found + [cursor.execute(f"PRAGMA {each}").fetchall() for each in _PRAGMAS]
+
+
+_PRAGMAS = (
+    *("database_list", "schema_version", "temp.schema_version", "user_version", "application_id"),
+    *("foreign_keys", "recursive_triggers"),
+)
 
 
 def _results(cached: Any) -> list[tuple[Any, Any]]:
