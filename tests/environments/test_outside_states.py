@@ -438,7 +438,9 @@ class Queues(Attic):
     with pytest.warns(RuntimeWarning, match="not seen") as told:
         ran("look", "put", "look", kind="Queues")
     (said,) = [str(each.message) for each in told]
-    assert said.startswith("global attic_of_tests.WAITING is or holds an object of _queue.SimpleQueue, which cannot")
+    assert said.startswith(
+        "global attic_of_tests.WAITING is or holds an object of _queue.SimpleQueue, which cannot"
+    )
 
 
 def test_a_trace_that_changes_nothing_says_so(ran):

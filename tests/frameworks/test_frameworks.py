@@ -490,6 +490,57 @@ def test_what_a_class_of_langchain_keeps_in_its_fields_is_named(tmp_path):
     assert "the object of _run changed during call put" in raised.value.found
 
 
+@pytest.mark.parametrize("package", ["fastmcp.FastMCP", "mcp.server.MCPServer"])
+def test_what_tools_keep_in_attributes_of_their_server_is_named(package):
+    module, name = package.rsplit(".", 1)
+    server = getattr(pytest.importorskip(module), name)("shop")
+    server.basket = {"tea": 1}
+
+    def put(item: str) -> str:
+        server.basket[item] = 1
+        return "ok"
+
+    def leave(item: str) -> str:
+        server.last = item
+        return "ok"
+
+    for each in (put, leave):
+        server.tool()(each)
+    environment = vcrt.tools_environment(server)()
+    state = environment.reset(None)
+    for tool, attribute in (("put", "basket"), ("leave", "last")):
+        with pytest.raises(MalformedInputError, match="state outside") as raised:
+            environment.call(state, tool, {"item": "rice"})
+        assert raised.value.found == f"attribute {attribute} of the server changed"
+    assert environment.call(state, "put", {"item": "tea"})
+
+
+def test_what_a_wrapper_of_pydantic_ai_keeps_in_its_fields_is_named(tmp_path):
+    module = tmp_path / "counted_of_tests.py"
+    pytest.importorskip("pydantic_ai")
+    module.write_text(
+        "import vcrt\n"
+        "from dataclasses import dataclass\n"
+        "from pydantic_ai import FunctionToolset\n"
+        "from pydantic_ai.toolsets import WrapperToolset\n"
+        "@dataclass\n"
+        "class Counted(WrapperToolset):\n"
+        "    number: int = 0\n"
+        "    async def call_tool(self, name, arguments, context, tool):\n"
+        "        self.number += 1\n"
+        "        return await super().call_tool(name, arguments, context, tool)\n"
+        "def put(user: str, item: str) -> str:\n"
+        "    return 'ok'\n"
+        "BASKET = vcrt.tools_environment(Counted(FunctionToolset([put])).prefixed('of'))\n"
+    )
+    log = tmp_path / "log.jsonl"
+    calls = [{"name": "of_put", "arguments": {"user": "ann", "item": i}} for i in ("tea", "rice")]
+    log.write_text("".join(json.dumps(call) + "\n" for call in calls))
+    with pytest.raises(MalformedInputError, match="state outside") as raised:
+        vcrt.schedule(log, environment=f"{module}:BASKET")
+    assert "the object of call_tool changed during call of_put" in raised.value.found
+
+
 @contextlib.asynccontextmanager
 async def lasting(server):
     yield {"basket": {}}

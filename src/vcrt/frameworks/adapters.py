@@ -26,6 +26,8 @@ from vcrt.hashing import Json, sha256_hex
 
 #: Packages whose own functions are no tools of a user's.
 LIBRARIES = ("pydantic_ai", "pydantic", "agents", "openai", "anyio", "asyncio", "functools")
+#: Packages of servers that run in memory.
+SERVERS = ("fastmcp", "mcp")
 #: Exceptions that say that a tool broke, not that it refused.
 BROKEN = (
     *(ConnectionError, TimeoutError, MemoryError, RecursionError, NotImplementedError),
@@ -218,15 +220,28 @@ def _pydantic_toolset(toolset: Any) -> Sequence[Given]:
             remedy="give the tools behind it: FunctionToolset([...])",
         ) from error
     known = getattr(toolset, "tools", {})
+    inner = _toolsets_in(toolset)
+    # What runs around each tool: methods of the user's own toolsets, and functions that these and others were given.
+    around = [each.call_tool for each in inner if not _is_library(type(each))]
+    around += [own for each in inner for own in vars(each).values() if inspect.isroutine(own)]
+    behind = [tool.function for each in inner[1:] for tool in getattr(each, "tools", {}).values()]
     return [
         one(
             name,
             Tool(name=name, sequential=tool.tool_def.sequential),
-            tuple(filter(None, (getattr(known.get(name), "function", None),))),
+            (*around, *([known[name].function] if name in known else behind)),
         )
         for name, tool in listed.items()
         if tool.tool_def.kind == "function"
     ]
+
+
+def _toolsets_in(toolset: Any) -> list[Any]:
+    """Return a toolset of pydantic-ai, and those that it wraps or combines."""
+    found = [toolset]
+    for each in found:
+        found += filter(None, [getattr(each, "wrapped", None), *getattr(each, "toolsets", ())])
+    return found
 
 
 def _in_one_thread() -> Any:

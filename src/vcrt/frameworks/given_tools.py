@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from types import CellType, FunctionType, MethodType
@@ -16,10 +17,10 @@ from vcrt.environments.contract import Versions
 from vcrt.environments.folder_states import with_texts
 from vcrt.environments.registry import own_module_name
 from vcrt.environments.states.object_copies import copied
-from vcrt.environments.states.object_states import canonical_objects
+from vcrt.environments.states.object_states import canonical_objects, form_of
 from vcrt.environments.tool_calls import CallEnvironment, CallRefused, InvalidCall, Tool
 from vcrt.errors import MalformedInputError
-from vcrt.frameworks.adapters import Given, given_tools, is_tool, method_call
+from vcrt.frameworks.adapters import SERVERS, Given, given_tools, is_tool, method_call
 from vcrt.frameworks.tool_states import Objects, ToolState
 from vcrt.hashing import Json, file_digest, json_digest
 
@@ -56,6 +57,7 @@ class ToolsEnvironment(CallEnvironment[Any]):
                     f"no tool {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
                 )
             own = with_texts(dict(arguments), {text: place for place, text in names.items()})
+            before = _set_on(tools[name].server, self.ignored)
             try:
                 found = tools[name].call(received, own if names else arguments)
                 return with_texts(found, names) if names else found
@@ -64,6 +66,16 @@ class ToolsEnvironment(CallEnvironment[Any]):
             finally:
                 if type(self).__is_made__:
                     self._require_nothing_else(received, tools, name)
+                after = _set_on(tools[name].server, self.ignored)
+                if after != before:
+                    changed = [n for n in {**before, **after} if before.get(n) != after.get(n)]
+                    raise MalformedInputError(
+                        "state outside of what `reset` returned",
+                        where=f"tool {name!r}",
+                        found=f"attribute {changed[0]} of the server changed",
+                        expected="tools that keep nothing in attributes of their server",
+                        remedy=self.keep_advice,
+                    )
 
     def _require_nothing_else(self, received: Any, used: Mapping[str, Given], name: str) -> None:
         """Raise :class:`MalformedInputError` if a call left in its tools what tools of the state would not have."""
@@ -280,6 +292,22 @@ class _Once:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_tools": self._tools, "_found": None}
+
+
+def _set_on(server: Any, ignored: Collection[str]) -> dict[str, Json]:
+    """Return the forms of attributes that the user's code set on a server, which has others of its library."""
+    if server is None:
+        return {}
+    kind: Any = type(server)
+    names = vars(server).keys() - _of_its_library(kind) - {*ignored}
+    return {name: form_of(vars(server)[name], ignored=ignored) for name in sorted(names)}
+
+
+@lru_cache(maxsize=64)
+def _of_its_library(kind: Any) -> frozenset[str]:
+    """Return the names of a server's attributes that its library sets, not a user's class."""
+    made = next(each for each in kind.__mro__ if each.__module__.partition(".")[0] in SERVERS)
+    return frozenset(vars(made("names")))
 
 
 def _held(

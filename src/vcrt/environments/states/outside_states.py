@@ -764,7 +764,9 @@ class _Reader(StateWriter):
 
 #: Locks, whose text says whether they are held; and the modules of hash functions.
 _LOCKS: Any = (type(threading.Lock()), type(threading.RLock()))
-_HASHES = frozenset({"_hashlib", "_blake2", "_md5", "_sha1", "_sha2", "_sha256", "_sha512", "_sha3"})
+_HASHES = frozenset(
+    {"_hashlib", "_blake2", "_md5", "_sha1", "_sha2", "_sha256", "_sha512", "_sha3"}
+)
 #: Classes whose objects hold nothing that only they can show: what a weak reference means, something else holds.
 _SILENT = (ModuleType, CodeType, BuiltinFunctionType, classmethod, staticmethod, weakref.ref)
 
