@@ -199,3 +199,71 @@ def test_a_log_of_single_calls_is_refused(capsys, log):
     assert "no two calls of one trace" in refused(
         capsys, "annotate", single, "--environment", STORE
     )
+
+
+GATES = """
+import vcrt
+
+
+class Gates(vcrt.CallEnvironment):
+    name = "gates"
+
+    def reset(self, initial):
+        return {"free": 1, "failed": 0, "open": True}
+
+    def call(self, state, name, arguments):
+        if name == "failed":
+            return state["failed"]
+        if name == "add":
+            state["free"] += 1
+        elif name == "shut":
+            state["open"] = False
+        elif name == "enter" and not state["open"]:
+            state["failed"] += 1
+            raise vcrt.CallRefused("shut")
+        elif name == "book":
+            if not state["free"]:
+                raise vcrt.CallRefused("no seat is free")
+            state["free"] -= 1
+        return "done"
+"""
+
+
+def gates_log(tmp_path, calls, number=60):
+    (tmp_path / "gates.py").write_text(GATES, encoding="utf-8")
+    log = tmp_path / "log.jsonl"
+    lines = ({"id": str(k), "initial": k, "calls": calls} for k in range(number))
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return log, f"{tmp_path / 'gates.py'}:Gates"
+
+
+def test_a_refused_call_that_changes_the_state_is_no_reader(capsys, tmp_path):
+    # `enter` is refused behind `shut` alone, in an order that no log has.
+    calls = [{"name": name, "arguments": {}} for name in ("enter", "shut", "failed")]
+    log, environment = gates_log(tmp_path, calls)
+    code, out, _ = run(capsys, "annotate", log, "--environment", environment, "--json")
+    assert code == 0
+    found = {one["name"]: one["annotations"] for one in json.loads(out)["tools"]}
+    assert found["enter"] == {"readOnlyHint": False, "idempotentHint": False}
+    # A dataset has no state after a refusal.
+    data = vcrt.lift_log([log], environment=environment, output=tmp_path / "data", jobs=1)
+    code, out, _ = run(capsys, "annotate", data.dataset.path, "--json")
+    assert code == 0
+    of_data = {one["name"]: one["annotations"] for one in json.loads(out)["tools"]}
+    assert of_data == {**found, "enter": {}}
+    _, out, _ = run(capsys, "annotate", data.dataset.path)
+    assert "what refused calls of enter left was not replayed (a dataset has no state" in out
+    _, out, _ = run(capsys, "annotate", data.dataset.path, "--for", "pydantic-ai")
+    assert "but the state after 1 refused call is not known\n    'enter': True" in out
+
+
+def test_two_calls_of_which_each_excludes_the_other_do_not_commute(capsys, tmp_path):
+    calls = [{"name": "book", "arguments": {"by": by}} for by in ("ann", "bob")]
+    calls.insert(1, {"name": "add", "arguments": {}})
+    log, environment = gates_log(tmp_path, calls)
+    code, out, _ = run(capsys, "annotate", log, "--environment", environment, "--json")
+    assert code == 0
+    (pair,) = [one for one in json.loads(out)["pairs"] if one["a"] == one["b"] == "book"]
+    assert pair["verdicts"] == {"diamond": 1, "excludes": 1}
+    assert pair["condition"] is None
+    assert pair["not_commuted"]["count"] == 1

@@ -167,7 +167,7 @@ def test_the_text_says_what_each_order_gives(written, capsys):
         "  0 and 1 conflict:",
         '    0 first: 0 gives {"ordered":"rice"}; 1 gives {"error":"no rice left"}',
         "    1 first: 0 is refused: no rice left",
-        "  2 is safe if done as a whole: the same in every order, in 4 contexts",
+        "  2 is safe if done as a whole: the same in every order, in 5 contexts",
     ]
 
 
@@ -697,6 +697,11 @@ class Cells(vcrt.CallEnvironment):
             if cells[at] < by:
                 raise vcrt.CallRefused(f"no {by}")
             cells[at] -= by
+        elif name == "claim":  # a refusal that leaves something behind
+            if state["log"]:
+                cells[at] += by
+                raise vcrt.CallRefused("claimed")
+            state["log"].append(at)
         elif name == "set":
             cells[at] = by
         elif name == "swap":
@@ -713,7 +718,7 @@ def draw_log(seed):
     for size in (1, 2 + int(draw.integers(3)), 1 + int(draw.integers(2))):
         calls = []
         for _ in range(size):
-            name = ["get", "get", "add", "add", "take", "set", "swap"][int(draw.integers(7))]
+            name = ["get", "get", "add", "add", "take", "set", "swap", "claim"][int(draw.integers(8))]
             given = {"cell": int(draw.integers(2)), "by": int(draw.integers(3))}
             calls.append((f"c{number}", name, given, None))
             number += 1
@@ -722,21 +727,23 @@ def draw_log(seed):
 
 
 def outcome(environment, episode, sequence):
-    """The state, the outputs, or that a call is refused; computed from a fresh start, call by call."""
+    """The state and the outputs from a fresh start, call by call; a refusal is an output, and the others still run."""
     state, outputs = environment.initial_state(episode), {}
     for call in sequence:
         answer = environment.step(state, episode.operations[call])
         if isinstance(answer, Rejected):
-            return "refused"
-        state, outputs[call] = answer.state, answer.output
+            outputs[call] = f"refused: {answer.reason}"
+        else:
+            state, outputs[call] = answer.state, answer.output
     return environment.canonical(state), outputs
 
 
 @pytest.mark.parametrize("sampled", [False, True], ids=["of the trace", "by itself"])
 def test_batches_are_what_brute_force_finds(written, sampled):
     seen = {"safe": 0, "conflict": 0, "partly safe": 0, "behind others": 0, "by itself": 0}
+    seen["behind a refusal"] = 0
     environment = Cells()
-    for seed in range(40):
+    for seed in range(60):
         (trace,) = read_traces(written(draw_log(seed)))
         ran = run_trace(environment, trace, 0, source="a test")
         episode = ran.windows[0].episode
@@ -753,9 +760,11 @@ def test_batches_are_what_brute_force_finds(written, sampled):
                 for each in permutations(calls)
             }
             reference = ends[tuple(calls)]
-            assert reference != "refused"
             all_alike = all(end == reference for end in ends.values())
             assert all_alike == (batch.safe == batch.calls) == (not batch.conflicts), seed
+            seen["behind a refusal"] += any(
+                "refused" in str(each) for _, outputs in ends.values() for each in outputs.values()
+            )
             for call in batch.safe:
                 # Wherever it runs among the others, all is the same.
                 by_others = {}
@@ -814,3 +823,33 @@ def test_rounds_that_the_time_limit_leaves_open_are_not_said_to_be_needed(writte
     )
     _, out, _ = run(capsys, *given)
     assert "3 calls in 2 rounds in the log; no fewer would do\n" in out
+
+
+class Alarms(vcrt.CallEnvironment):
+    """A door whose refusal rings an alarm."""
+
+    name = "alarms"
+
+    def reset(self, initial):
+        return {"locked": False, "alarms": 0}
+
+    def call(self, state, name, arguments):
+        if name == "lock":
+            state["locked"] = True
+        elif name == "open" and state["locked"]:
+            state["alarms"] += 1
+            raise vcrt.CallRefused("locked")
+        return state["alarms"] if name == "count_alarms" else "done"
+
+
+def test_a_call_that_sees_what_a_refused_one_leaves_behind_is_not_safe(written, capsys):
+    message = [("a", "open", {}, "done"), ("b", "lock", {}, "done"), ("c", "count_alarms", {}, 0)]
+    (batch,) = scheduled(written(openai(message)), Alarms).batches
+    assert batch.safe == ()
+    assert [each.calls for each in batch.conflicts] == [(0, 1), (0, 2)]
+    assert batch.conflicts[0].certificate.verdict == "precedes"
+    behind = batch.conflicts[1].certificate
+    assert (behind.context, behind.verdict) == ((1,), "observes")
+    assert [each.to_json() for each in batch.conflicts[1].difference] == [
+        {"call": 2, "where": "output", "forward": "1", "reverse": "0"}
+    ]

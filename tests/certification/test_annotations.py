@@ -16,6 +16,7 @@ from file_store import TOOLS, Files, run, sampled
 from vcrt import CallRefused
 from vcrt.calls.annotations import Evidence
 from vcrt.calls.proportions import Proportion
+from vcrt.calls.retries import after_refusals
 from vcrt.certificates.replay_tree import Reached, ReplayTree
 from vcrt.environments.tool_calls import Call, Tool, episode_of_calls, operations_of
 from vcrt.replay.lattice_replay import replay_lattices
@@ -28,7 +29,8 @@ NUM_EPISODES = 80
 def evidence_of(episodes):
     found = Evidence()
     for replays in replays_of(Files(), episodes):
-        found.add(replays.episode, replays.tree)
+        left = after_refusals(Files(), replays)
+        found.add(replays.episode, replays.tree, after_refusals=left)
     return found
 
 
@@ -103,7 +105,10 @@ def verdict(state, one, other):
         ends.append(None if again is None else (again[0], reached[1], again[1]))
     forward, reverse = ends
     if forward is None or reverse is None:
-        return "vacuous" if forward is reverse else "precedes"
+        if forward is not reverse:
+            return "precedes"
+        alone = [answer(state, call) is not None for call in (one, other)]
+        return "excludes" if all(alone) and text(one) != text(other) else "vacuous"
     if forward[0] != reverse[0]:
         return "conflicts"
     return "diamond" if forward[1:] == (reverse[2], reverse[1]) else "observes"

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from math import ceil
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from vcrt.api.logs import WITHIN_S, limit_note, read_and_run, require_seconds
-from vcrt.calls.annotations import Annotations, Evidence
+from vcrt.calls.annotations import AfterRefusals, Annotations, Evidence
 from vcrt.calls.data_flow import DataFlow
+from vcrt.calls.retries import after_refusals
 from vcrt.certificates.certificates import UncertifiedError
 from vcrt.certificates.probes import probe, require_not_told_apart
 from vcrt.certificates.replay_tree import EpisodeReplays
@@ -34,6 +35,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 #: How many episodes a process replays at a time.
 _AT_A_TIME = 5
+#: A trace's two replays, and what its refused calls left.
+_WithRefusals: TypeAlias = tuple[Twice, AfterRefusals]
 
 
 def annotate(
@@ -101,8 +104,8 @@ def annotate(
                 found.missing += (one for run in runs for one in run.left_out)
                 traces = [one.episode for one in lifted]
                 done = _of_logs(factory, traces, within, num_jobs(jobs), progress)
-                for one, each in zip(lifted, done, strict=True):
-                    _add(found, each, one.flows)
+                for one, (each, left) in zip(lifted, done, strict=True):
+                    _add(found, each, one.flows, left)
         if known is None:
             known, undeclared = _look_if_there(name)
     else:
@@ -213,7 +216,7 @@ def _of_logs(
     within: float,
     jobs: int,
     progress: Progress,
-) -> list[Twice]:
+) -> list[_WithRefusals]:
     """Replay the traces of logs twice, each time ``within`` so many seconds for each; see :mod:`vcrt.replay.twice`."""
     kept, name, note = kept_now(), episodes[0].environment, limit_note(within)
     # Two at least: that shows what one leaves behind for the next.
@@ -249,17 +252,25 @@ def _once(factory: EnvironmentFactory, within: float, episodes: Sequence[Episode
     return [replay_once(environment, episode, within) for episode in episodes]
 
 
-def _twice(factory: EnvironmentFactory, within: float, items: Sequence[Once]) -> list[Twice]:
+def _twice(
+    factory: EnvironmentFactory, within: float, items: Sequence[Once]
+) -> list[_WithRefusals]:
     """Replay the last episode first."""
     environment = make_guarded(factory)
-    return [replay_twice(environment, once, within) for once in reversed(items)][::-1]
+    replayed = [replay_twice(environment, once, within) for once in reversed(items)][::-1]
+    calls = require_calls(environment)
+    return [
+        (each, {} if each.problem else after_refusals(calls, each.replays, within))
+        for each in replayed
+    ]
 
 
-def _add(found: Evidence, twice: Twice, flows: Sequence[DataFlow]) -> None:
+def _add(found: Evidence, twice: Twice, flows: Sequence[DataFlow], left: AfterRefusals) -> None:
     if twice.problem is not None:
         found.leave_out(twice.problem)
     else:
-        found.add(twice.replays.episode, twice.replays.tree, cut=twice.stopped, flows=flows)
+        replays, cut = twice.replays, twice.stopped
+        found.add(replays.episode, replays.tree, cut=cut, flows=flows, after_refusals=left)
 
 
 def _of_samples(
@@ -281,9 +292,9 @@ def _of_samples(
     found, replay = Evidence(), partial(_replayed, factory)
     results = in_fresh_processes(replay, work, jobs=num_jobs(jobs))
     for (_, some), replays in zip(work, results, strict=True):
-        for once, problem in replays:
+        for once, problem, left in replays:
             if problem is None:
-                found.add(once.episode, once.tree)
+                found.add(once.episode, once.tree, after_refusals=left)
             else:
                 found.leave_out(problem)
         task.advance(len(some))
@@ -292,7 +303,7 @@ def _of_samples(
 
 def _replayed(
     factory: EnvironmentFactory, work: tuple[str, Sequence[int]]
-) -> list[tuple[EpisodeReplays, str | None]]:
+) -> list[tuple[EpisodeReplays, str | None, AfterRefusals]]:
     """Replay sampled episodes; give each with its replays, or the reason why it says nothing."""
     schema, seeds = work
     environment = make_guarded(factory)
@@ -300,7 +311,11 @@ def _replayed(
     once, again = (
         replays_of(environment, episodes, backwards=backwards) for backwards in (False, True)
     )
-    return [(a, _problem(environment, a, b)) for a, b in zip(once, again, strict=True)]
+    problems = [_problem(environment, a, b) for a, b in zip(once, again, strict=True)]
+    return [
+        (each, problem, {} if problem else after_refusals(require_calls(environment), each))
+        for each, problem in zip(once, problems, strict=True)
+    ]
 
 
 def _problem(environment: Environment, one: EpisodeReplays, other: EpisodeReplays) -> str | None:

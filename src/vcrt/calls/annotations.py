@@ -2,8 +2,9 @@
 
 The same evidence counts once: a call in a state (by its hash), or two calls in a state, whichever sequences,
 episodes and traces led there. Episodes that certify nothing count too, unless their replays contradict each other. A
-call that was refused and changed nothing is no evidence of what the tool does or of what it commutes with. Bounds
-are for sources (:func:`vcrt.calls.proportions.of_units`) and cover only what was tried; the relations of arguments
+call that was refused and changed nothing is no evidence of what the tool does or of what it commutes with. A refused
+call that changed the state counts as a change; where the state after a refusal is not known, no harmless hint is given.
+Bounds are for sources (:func:`vcrt.calls.proportions.of_units`) and cover only what was tried; the relations of arguments
 that were never tried are listed beside them. A source whose replay a limit has cut counts in bounds as one that shows
 the opposite, since what was not replayed might have. Pure. Not covered: where the replays come from, and what replay
 cannot see, such as whether an update destroys something or reaches out of the environment.
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from vcrt.calls.call_logs import unwrapped
@@ -43,6 +44,10 @@ from vcrt.orders import Order
 #: What replay says of a declared hint; ``unsupported``: not contradicted, but what it speaks of was never seen.
 Standing: TypeAlias = Literal["contradicted", "not contradicted", "unsupported", "not tested"]
 HintName: TypeAlias = Literal["readOnlyHint", "idempotentHint", "sequential"]
+#: What two calls show in a state; ``excludes``: each is accepted alone, and neither after the other.
+PairVerdict: TypeAlias = Verdict | Literal["excludes"]
+#: The state's hash and the output after a refused call, by the state's hash before and the call.
+AfterRefusals: TypeAlias = Mapping[tuple[str, int], tuple[str, str | None]]
 #: A tool and its arguments as canonical JSON.
 _CallKey: TypeAlias = tuple[str, str]
 
@@ -74,7 +79,8 @@ class ToolEvidence:
     repeated at once. ``changed_again``: repeated calls that changed it once more; ``same_output``: repeated calls with
     the same output; ``refused_again``: the number of further ones that were refused. ``changed_in`` and
     ``changed_again_in`` count sources instead of calls: those that show it, and each that calls the tool and is cut.
-    ``ignored`` names what the states' bytes leave out, whose changes are not seen; None if unknown.
+    ``ignored`` names what the states' bytes leave out, whose changes are not seen; None if unknown. ``unknown_after``
+    counts refused calls after which the state is not known, as in datasets.
     """
 
     name: str
@@ -89,15 +95,17 @@ class ToolEvidence:
     change: Witness | None = None
     second_change: Witness | None = None
     ignored: tuple[str, ...] | None = ()
+    unknown_after: int = 0
 
     def hints(self, risk: float) -> dict[str, bool]:
         """The annotations of the Model Context Protocol that the evidence supports.
 
         One counter-example supports a false hint. A true hint is given if the chance that the next source shows the
-        opposite is at most ``risk``, and if the states' bytes leave nothing out. Replay cannot see that an update only
+        opposite is at most ``risk``, if the states' bytes leave nothing out, and if the state after each refusal is
+        known. Replay cannot see that an update only
         adds, but a call that changes nothing destroys nothing.
         """
-        is_whole = self.ignored == ()
+        is_whole = self.ignored == () and not self.unknown_after
         if self.changed.count:
             found = {"readOnlyHint": False}
             if self.changed_again.count:
@@ -122,7 +130,7 @@ class PairEvidence:
     """
 
     tools: tuple[str, str]
-    verdicts: Mapping[Verdict, int]
+    verdicts: Mapping[PairVerdict, int]
     num_refused: int
     num_sources: int
     not_commuted_in: Proportion
@@ -214,7 +222,7 @@ class _Met:
     output, or waits for a call that does, wherever they were met, so that no message has both.
     """
 
-    verdict: Verdict
+    verdict: PairVerdict
     arguments: tuple[Arguments, Arguments]
     outputs: tuple[str | None, str | None]
     refused: bool
@@ -248,10 +256,12 @@ class Evidence:
         *,
         cut: bool = False,
         flows: Sequence[DataFlow] | None = None,
+        after_refusals: AfterRefusals | None = None,
     ) -> None:
         """Take the contexts of an episode, not all that there are if a limit ``cut`` its replay.
 
-        ``flows`` are those of its log; by default, those that its outputs show. Raises :class:`MalformedInputError` if
+        ``flows`` are those of its log; by default, those that its outputs show. ``after_refusals``: what refused calls
+        left (:func:`vcrt.calls.retries.after_refusals`); by default, it is not known. Raises :class:`MalformedInputError` if
         its operations are no calls.
         """
         calls = [_call(episode, operation) for operation in episode.operations]
@@ -264,7 +274,7 @@ class Evidence:
             self.cut.add(episode.provenance.source)
         for name, _ in calls:
             self.sources.setdefault(name, set()).add(episode.provenance.source)
-        self._add_answers(episode, lattice, calls)
+        self._add_answers(episode, lattice, calls, after_refusals or {})
         needs: dict[int, set[int]] = {}
         flows = flows_of(tree, episode) if flows is None else flows
         for flow in sorted(flows, key=lambda each: each.second):
@@ -272,28 +282,41 @@ class Evidence:
         self._add_pairs(episode, lattice, calls, needs)
 
     def _add_answers(
-        self, episode: Episode, lattice: Lattice, calls: Sequence[tuple[str, Mapping[str, Json]]]
+        self,
+        episode: Episode,
+        lattice: Lattice,
+        calls: Sequence[tuple[str, Mapping[str, Json]]],
+        after_refusals: AfterRefusals,
     ) -> None:
         for (number, operation), answer in lattice.transitions.items():
             context = lattice.contexts[number]
-            name, arguments = calls[operation]
-            accepted = not isinstance(answer, str)
-            key = context.state_hash, (name, as_text(arguments))
-            known = self.answers.get(key)
             given = _Answer(
                 after=None if isinstance(answer, str) else lattice.contexts[answer].state_hash,
                 output=lattice.outputs.get((number, operation)),
                 refused=_is_refused(lattice, episode, number, operation),
                 witness=_witness(episode, context.sequence, (operation,)),
-                sources=set() if known is None else known.sources,
+                sources={episode.provenance.source},
                 turn=_payload(episode.operations[operation]).get("turn"),
             )
-            given.sources.add(episode.provenance.source)
-            # A refusal that a trace has is an answer after which the state is known; elsewhere it is not.
-            if known is None or (known.after is None and accepted):
-                self.answers[key] = given
-            if known is not None and known.turn == given.turn and not _alike(known, given):
-                self.disputed.add(key)
+            call = calls[operation][0], as_text(calls[operation][1])
+            state = context.state_hash
+            left = after_refusals.get((state, operation)) if isinstance(answer, str) else None
+            if left is not None:
+                given = replace(given, after=left[0], output=left[1], refused=left[0] == state)
+            self._note((state, call), given)
+            if left is not None and not given.refused:  # It changed the state: what does it do again?
+                again = after_refusals[left[0], operation]
+                given = replace(given, after=again[0], output=again[1], refused=again[0] == left[0])
+                self._note((left[0], call), given)
+
+    def _note(self, key: tuple[str, _CallKey], given: _Answer) -> None:
+        known = self.answers.get(key)
+        if known is None or (known.after is None and given.after is not None):
+            self.answers[key] = given
+        if known is not None and known.turn == given.turn and not _alike(known, given):
+            self.disputed.add(key)
+        sources = given.sources if known is None else known.sources | given.sources
+        self.answers[key].sources = sources
 
     def _add_pairs(
         self,
@@ -308,8 +331,13 @@ class Evidence:
             # For one tool, by payload: the same two calls are one pair, whichever stood first.
             a, b = sorted(pair, key=lambda operation: (calls[operation][0], texts[operation]))
             met = self.pairs.setdefault((calls[a][0], calls[b][0]), {})
-            for number, (verdict, _) in contexts.items():
+            for number, (shown, _) in contexts.items():
                 context = lattice.contexts[number]
+                verdict: PairVerdict = shown
+                # Of two calls that are alike, it is the same which one is refused.
+                if shown == "vacuous" and texts[a] != texts[b]:
+                    alone = [lattice.transitions[number, one] for one in pair]
+                    verdict = shown if any(isinstance(one, str) for one in alone) else "excludes"
                 seen = met.setdefault(
                     (context.state_hash, texts[a], texts[b]),
                     _Met(
@@ -406,6 +434,7 @@ class Evidence:
                 ],
             ),
             ignored=ignored,
+            unknown_after=sum(answer.after is None for _, _, answer in answers),
             change=changes[0][2].witness if changes else None,
             second_change=changed_again[0].witness if changed_again else None,
         )

@@ -5,7 +5,8 @@ they were sent, in every context that orders of them lead to. An order keeps wha
 when another had its output stays behind that one. A call is *safe* if it commutes with each other call of its batch in
 all of these contexts: wherever it runs among them, states and outputs are the same.
 
-If the evidence of the whole trace lacks some of these contexts, the batch is replayed by itself, as a window of the
+If an order leads to a refusal, the rest of the message runs all the same. So such a batch is replayed once more with
+refusals as outputs, and that replay says what is safe. If the evidence of the whole trace lacks some of these contexts, the batch is replayed by itself, as a window of the
 trace, unless it is all of the trace. Not covered: schedules of whole traces (see :mod:`vcrt.calls.schedules`).
 """
 
@@ -23,6 +24,7 @@ from vcrt.certificates.certificates import Certificate, UncertifiedError
 from vcrt.certificates.lattice import Lattice
 from vcrt.certificates.long_episodes import sound_lattice
 from vcrt.certificates.replay_tree import Answers, EpisodeReplays, ReplayTree
+from vcrt.environments.contract import Episode
 from vcrt.environments.tool_calls import CallEnvironment, initial_of
 from vcrt.limits import MAX_COMPLETE
 from vcrt.partial_orders import PartialOrder
@@ -36,7 +38,8 @@ _WHOLE_ORDERS = 8
 class Conflict:
     """Two calls of a batch whose order matters: both orders, and where they end apart.
 
-    The context of the certificate begins with the calls before the batch.
+    The context of the certificate begins with the calls before the batch. A pair that differs only after a refusal, or
+    in what a refused call leaves behind, has one in which refusals are outputs.
     """
 
     certificate: Certificate
@@ -97,6 +100,30 @@ def batches_of(order: PartialOrder) -> tuple[range, ...]:
     return tuple(batch for batch in found if len(batch) > 1)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Seen:
+    """What the replays of a batch show.
+
+    ``apart`` has the pairs that were compared, each with the first context in which its order matters, if any does.
+    ``refuses``: one of the calls is refused in one of the contexts.
+    """
+
+    episode: Episode
+    lattice: Lattice
+    num_contexts: int
+    complete: bool
+    apart: dict[tuple[int, int], int | None]
+    refuses: bool
+
+    def conflicts(self) -> dict[tuple[int, int], tuple[Episode, Certificate]]:
+        """The pairs whose order matters, with their certificates."""
+        return {
+            pair: (self.episode, self.lattice.certificate(number, pair))
+            for pair, number in self.apart.items()
+            if number is not None
+        }
+
+
 @dataclass(slots=True)
 class BatchTests:
     """Tests batches of an episode whose calls were sent in ``order``; ``answers`` are those of all replays so far.
@@ -117,55 +144,84 @@ class BatchTests:
         """Test a batch; raises what the environment raises."""
         batch = Batch(calls=tuple(calls), place=place, raced=raced)
         try:
-            lattice = self._lattice(calls)
-            contexts, complete = self._contexts(lattice, calls)
-            if not complete and len(calls) < max(self.order.num_operations, MAX_COMPLETE + 1):
-                self._replay(calls)
-                lattice = self._lattice(calls)
-                contexts, complete = self._contexts(lattice, calls)
+            seen = self._seen(calls, self.answers)
+            if not seen.complete and len(calls) < max(self.order.num_operations, MAX_COMPLETE + 1):
+                self._replay(calls, self.replays.episode, self.answers)
+                seen = self._seen(calls, self.answers)
+            whole = self._going_on(calls) if seen.refuses else seen
         except UncertifiedError as error:
             return replace(batch, problem=f"{error.kind}: {error}")
-        compared = self._compared(lattice, calls, contexts)
-        found = [lattice.certificate(n, pair) for pair, n in compared.items() if n is not None]
+        found = {**whole.conflicts(), **seen.conflicts()}
         unsafe = {
             call
             for pair in combinations(calls, 2)
             if not self.order.predecessors[pair[1]] >> pair[0] & 1
-            and (pair not in compared or compared[pair] is not None)
+            and (pair in found or pair not in whole.apart)
             for call in pair
         }
-        if not complete and (self.replays.stopped_after is not None or monotonic() > self.until):
+        if not whole.complete and (
+            self.replays.stopped_after is not None or monotonic() > self.until
+        ):
             unsafe = {*calls}  # Too little was tried to call any of them safe.
-        episode = self.replays.episode
         return replace(
             batch,
             safe=tuple(call for call in calls if call not in unsafe),
             conflicts=tuple(
                 Conflict(certificate=c, difference=difference_of(self.environment, episode, c))
-                for c in found
+                for _, (episode, c) in sorted(found.items())
             ),
-            num_contexts=len(contexts),
-            complete=complete,
+            num_contexts=whole.num_contexts,
+            complete=whole.complete,
         )
 
-    def _lattice(self, calls: range) -> Lattice:
+    def _seen(self, calls: range, answers: Answers, episode: Episode | None = None) -> _Seen:
+        """Compare the calls of a batch in all replayed contexts; raises :class:`UncertifiedError` for flawed ones."""
+        lattice = self._lattice(calls, answers)
+        contexts, complete = self._contexts(lattice, calls)
+        return _Seen(
+            episode=self.replays.episode if episode is None else episode,
+            lattice=lattice,
+            num_contexts=len(contexts),
+            complete=complete,
+            apart=self._compared(lattice, calls, contexts),
+            refuses=any(
+                isinstance(lattice.transitions.get((number, call)), str)
+                for number in contexts
+                for call in self._moves(lattice, number, calls)
+            ),
+        )
+
+    def _going_on(self, calls: range) -> _Seen:
+        """Compare the calls of a batch as they run if each of them runs whatever was refused before."""
+        operations = list(self.replays.episode.operations)
+        for call in calls:
+            payload: Any = operations[call].payload
+            operations[call] = replace(operations[call], payload={**payload, "fails": True})
+        episode = replace(self.replays.episode, operations=tuple(operations))
+        prefix = tuple(range(calls.start))
+        known = self.answers.by_sequence
+        answers = Answers({prefix[:n]: known[prefix[:n]] for n in range(calls.start + 1)})
+        self._replay(calls, episode, answers)
+        return self._seen(calls, answers, episode)
+
+    def _lattice(self, calls: range, answers: Answers) -> Lattice:
         """Build the lattice of a batch, after the calls before it; raises :class:`UncertifiedError` if it is flawed."""
         prefix, number = tuple(range(calls.start)), self.order.num_operations
         within = {
             sequence: reached
-            for sequence, reached in self.answers.by_sequence.items()
+            for sequence, reached in answers.by_sequence.items()
             if sequence == prefix[: len(sequence)]
             or (sequence[: calls.start] == prefix and max(sequence) < calls.stop)
         }
         return sound_lattice(
-            ReplayTree.of(number, within, self.answers.contradiction),
+            ReplayTree.of(number, within, answers.contradiction),
             allow_idle=True,
             reads=self.replays.reads,
         )
 
-    def _replay(self, calls: range) -> None:
-        """Replay a batch by itself, as a window of the trace."""
-        episode, initial = self.replays.episode, initial_of(self.replays.episode)
+    def _replay(self, calls: range, episode: Episode, answers: Answers) -> None:
+        """Replay a batch by itself, as a window of the trace, and note the answers."""
+        initial = initial_of(episode)
         before: Any = initial.get("before", ())
         earlier = [operation.payload for operation in episode.operations[: calls.start]]
         window = replace(
@@ -179,7 +235,7 @@ class BatchTests:
         for sequence, reached in found.tree.answers.items():
             if sequence:
                 whole = (*range(calls.start), *(calls[n] for n in sequence))
-                self.answers.note(whole, reached)
+                answers.note(whole, reached)
         if found.tree.contradiction is not None:
             raise UncertifiedError("nondeterministic", found.tree.contradiction)
 

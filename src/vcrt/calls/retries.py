@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
+from time import monotonic
 from typing import Any, Literal, TypeAlias
 
-from vcrt.calls.annotations import is_error
+from vcrt.calls.annotations import AfterRefusals, is_error
 from vcrt.calls.differences import Differing, difference_of_outputs, difference_of_states
 from vcrt.calls.log_lifting import LeftOut
 from vcrt.calls.settling import settle
@@ -22,7 +24,7 @@ from vcrt.certificates.lattice import Lattice
 from vcrt.certificates.long_episodes import sound_lattice
 from vcrt.certificates.probes import Prober, require_not_told_apart
 from vcrt.certificates.replay_tree import EpisodeReplays
-from vcrt.environments.contract import Episode, Operation, ReplayRequest
+from vcrt.environments.contract import Episode, Operation, Replay, ReplayRequest
 from vcrt.environments.shared_prefixes import as_values
 from vcrt.environments.tool_calls import CallEnvironment, is_redacted
 from vcrt.orders import Order
@@ -34,6 +36,8 @@ Answer: TypeAlias = Literal["not known", "safe", "other output", "other state"]
 _WORSE = ("not known", "safe", "other output", "other state")
 #: In how many states a call is made again at most.
 MAX_STATES = 16
+#: How many refused calls are made again before the time is looked at.
+_BLOCK = 16
 #: Seconds for finding the states of a trace; the log's own are found in any case.
 _WITHIN = 60.0
 
@@ -120,6 +124,40 @@ def retry_again(
         for call, one in sorted(worst.items())
     )
     return retried, _asked(environment, episode, found)
+
+
+def after_refusals(
+    environment: CallEnvironment[Any], replays: EpisodeReplays, within: float = inf
+) -> AfterRefusals:
+    """Return what each refused call of an episode's replays left, by the state's hash before and the call.
+
+    Each is made twice in a row, once for each state that refuses it, with its refusal as an output; none is begun after
+    so many seconds.
+    """
+    until = monotonic() + within
+    episode, lattice = replays.episode, Lattice.of(replays.tree)
+    refused: dict[tuple[str, int], Order] = {}
+    for (number, call), answer in lattice.transitions.items():
+        if isinstance(answer, str):
+            context = lattice.contexts[number]
+            refused.setdefault((context.state_hash, call), context.sequence)
+    longer = _with_repeats(episode)
+    requests = [
+        ReplayRequest(longer, _twice(episode, call, context))
+        for (_, call), context in refused.items()
+    ]
+    replays_again: list[Replay] = []
+    while len(replays_again) < len(requests) and monotonic() < until:
+        block = requests[len(replays_again) : len(replays_again) + _BLOCK]
+        replays_again += replay_all(environment, block, sharing=True)
+    found: dict[tuple[str, int], tuple[str, str | None]] = {}
+    for (_, call), replay in zip(refused, replays_again, strict=False):
+        if replay.accepted:
+            before, once, twice = replay.state_hashes[-3:]
+            outputs = replay.outputs[-2:] or (None, None)
+            found[before, call] = once, outputs[0]
+            found.setdefault((once, call), (twice, outputs[1]))
+    return found
 
 
 def contradicted_hints(

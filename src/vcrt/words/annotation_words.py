@@ -139,6 +139,12 @@ def summary_lines(annotations: Annotations) -> list[str]:
         for tool in annotations.tools
         if not tool.changed.total
     ]
+    unknown = [tool for tool in annotations.tools if tool.unknown_after and tool.changed.total]
+    if unknown:
+        lines.append(
+            f"what refused calls of {_named([tool.name for tool in unknown])} left was not replayed (a dataset has no "
+            "state after a refusal), so none of these is called read-only or idempotent"
+        )
     if not any(pair.commuted.total for pair in annotations.pairs):
         lines.append("no two calls were accepted after one another: nothing is known of pairs")
     refused = [pair for pair in annotations.pairs if pair.num_refused and not pair.commuted.total]

@@ -95,6 +95,8 @@ def _why(annotations: Annotations, tool: ToolEvidence) -> str:
         f"{seen}, {counted(tool.changed_in.total, 'source')}: at most {tool.changed_in.bound:.1%} of "
         "the next sources show a change"
     )
+    if tool.unknown_after:
+        return f"{chance}, but the state after {counted(tool.unknown_after, 'refused call')} is not known"
     if tool.changed_in.bound <= annotations.risk:
         return chance
     enough = ceil(log(1 - LEVEL) / log1p(-annotations.risk))
