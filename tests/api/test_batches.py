@@ -718,7 +718,9 @@ def draw_log(seed):
     for size in (1, 2 + int(draw.integers(3)), 1 + int(draw.integers(2))):
         calls = []
         for _ in range(size):
-            name = ["get", "get", "add", "add", "take", "set", "swap", "claim"][int(draw.integers(8))]
+            name = ["get", "get", "add", "add", "take", "set", "swap", "claim"][
+                int(draw.integers(8))
+            ]
             given = {"cell": int(draw.integers(2)), "by": int(draw.integers(3))}
             calls.append((f"c{number}", name, given, None))
             number += 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import uuid
+from types import MappingProxyType
 
 import pytest
 
@@ -139,3 +141,39 @@ def test_the_command_says_what_may_be_served(tmp_path, capsys):
     keys = [call["key"] for call in first["calls"]]
     assert second["calls"][0]["key"] == keys[0]
     assert len({*keys}) == 5
+
+
+class Tickets(vcrt.CallEnvironment):
+    """Tickets with drawn numbers; `token` draws one and keeps nothing."""
+
+    name = "tickets"
+    ids = MappingProxyType({"create": "", "token": ""})
+
+    def reset(self, initial):
+        return {}
+
+    def call(self, state, name, arguments):
+        if name == "size":
+            return len(state)
+        if name == "show":
+            return sorted(state)
+        drawn = str(uuid.uuid4())
+        if name == "create":
+            state[drawn] = "open"
+        return drawn
+
+
+@pytest.mark.parametrize("seconds", [["token", "size"], ["size", "token", "size"]])
+def test_a_drawn_id_is_never_served_and_nothing_that_may_show_it(tmp_path, seconds):
+    calls = [(name, {}) for name in ("size", "token", "size", "create", "show", "show", "size")]
+    path = written(tmp_path / "log.jsonl", calls, [*((name, {}) for name in seconds), *calls])
+    first, second = vcrt.reuse([path], environment=Tickets)
+    assert first.served == (2, 5)
+    before = seconds.index("token")
+    assert [k for k in second.served if k <= before] == [*range(before)]
+    shown = len(seconds) + calls.index(("show", {}))
+    assert shown not in second.served
+    assert shown + 1 in second.served
+    for k in second.served:
+        name, _ = second.calls[k].by_state
+        assert k < before or name == "t1"

@@ -102,6 +102,6 @@ def _all_made(
         require_versions(environment, versions)
     episodes = [one.episode for one in lifted]
     requests = [ReplayRequest(one, tuple(range(one.num_operations))) for one in episodes]
-    ignored = tuple(sorted(require_calls(environment).ignored))
-    made = map(calls_made, episodes, replay_all(environment, requests))
-    return environment.versions(), ignored, list(made)
+    calls = require_calls(environment)
+    made = map(partial(calls_made, drawing=[*calls.ids]), episodes, replay_all(calls, requests))
+    return environment.versions(), tuple(sorted(calls.ignored)), list(made)

@@ -1,13 +1,13 @@
 """Derive annotations of tools and pairs of tools from replayed contexts, and compare them with declared hints.
 
-The same evidence counts once: a call in a state (by its hash), or two calls in a state, whichever sequences,
-episodes and traces led there. Episodes that certify nothing count too, unless their replays contradict each other. A
-call that was refused and changed nothing is no evidence of what the tool does or of what it commutes with. A refused
-call that changed the state counts as a change; where the state after a refusal is not known, no harmless hint is given.
-Bounds are for sources (:func:`vcrt.calls.proportions.of_units`) and cover only what was tried; the relations of arguments
-that were never tried are listed beside them. A source whose replay a limit has cut counts in bounds as one that shows
-the opposite, since what was not replayed might have. Pure. Not covered: where the replays come from, and what replay
-cannot see, such as whether an update destroys something or reaches out of the environment.
+The same evidence counts once: a call in a state (by its hash), or two calls in a state, whichever sequences, episodes
+and traces led there. Episodes that certify nothing count too, unless their replays contradict each other. A call that
+was refused and changed nothing is no evidence of what the tool does or of what it commutes with. A refused call that
+changed the state counts as a change; where the state after a refusal is not known, no harmless hint is given. Bounds
+are for sources (:func:`vcrt.calls.proportions.of_units`) and cover only what was tried; the relations of arguments that
+were never tried are listed beside them. A source whose replay a limit has cut counts in bounds as one that shows the
+opposite, since what was not replayed might have. Pure. Not covered: where the replays come from, and what replay cannot
+see, such as whether an update destroys something or reaches out of the environment.
 """
 
 from __future__ import annotations
@@ -261,8 +261,8 @@ class Evidence:
         """Take the contexts of an episode, not all that there are if a limit ``cut`` its replay.
 
         ``flows`` are those of its log; by default, those that its outputs show. ``after_refusals``: what refused calls
-        left (:func:`vcrt.calls.retries.after_refusals`); by default, it is not known. Raises :class:`MalformedInputError` if
-        its operations are no calls.
+        left (:func:`vcrt.calls.retries.after_refusals`); by default, it is not known. Raises
+        :class:`MalformedInputError` if its operations are no calls.
         """
         calls = [_call(episode, operation) for operation in episode.operations]
         lattice = Lattice.of(tree)
@@ -304,7 +304,9 @@ class Evidence:
             if left is not None:
                 given = replace(given, after=left[0], output=left[1], refused=left[0] == state)
             self._note((state, call), given)
-            if left is not None and not given.refused:  # It changed the state: what does it do again?
+            if (
+                left is not None and not given.refused
+            ):  # It changed the state: what does it do again?
                 again = after_refusals[left[0], operation]
                 given = replace(given, after=again[0], output=again[1], refused=again[0] == left[0])
                 self._note((left[0], call), given)

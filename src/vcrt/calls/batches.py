@@ -6,8 +6,9 @@ when another had its output stays behind that one. A call is *safe* if it commut
 all of these contexts: wherever it runs among them, states and outputs are the same.
 
 If an order leads to a refusal, the rest of the message runs all the same. So such a batch is replayed once more with
-refusals as outputs, and that replay says what is safe. If the evidence of the whole trace lacks some of these contexts, the batch is replayed by itself, as a window of the
-trace, unless it is all of the trace. Not covered: schedules of whole traces (see :mod:`vcrt.calls.schedules`).
+refusals as outputs, and that replay says what is safe. If the evidence of the whole trace lacks some of these contexts,
+the batch is replayed by itself, as a window of the trace, unless it is all of the trace. Not covered: schedules of
+whole traces (see :mod:`vcrt.calls.schedules`).
 """
 
 from __future__ import annotations
