@@ -582,6 +582,29 @@ def test_a_window_has_the_calls_of_its_messages(written):
     assert [len(each.batches[0].conflicts) for each in found] == [1, 1]
 
 
+@pytest.mark.parametrize("results", [True, False])
+def test_no_call_of_a_message_is_safe_if_a_part_of_it_lies_elsewhere(written, capsys, results):
+    message = [look("l0", "tea", 3), look("l1", "rice", 1), order("o", "tea", "ann")]
+    lines = [line for line in openai(message) if results or line["role"] == "assistant"]
+    path = written(lines)
+    first, second = vcrt.schedule(path, environment=Shop, jobs=1, window=2)
+    assert [(b.safe, b.num_cut, b.not_compared) for b in first.batches] == [((), 1, (0, 1))]
+    assert [(b.safe, b.num_cut, b.not_compared) for b in second.batches] == [((), 1, (0, 1))]
+    given = ("schedule", path, "--environment", f"{SHOP}:Shop", "--jobs", "1", "--window", "2")
+    _, out, _ = run(capsys, *given)
+    assert out.count("  1 more call of the message not compared with these, so none is called") == 2
+
+
+def test_a_long_trace_is_cut_where_no_message_is(written):
+    one_by_one = [[look(f"a{n}", "tea", 3)] for n in range(30)]
+    message = [look(f"b{n}", "tea", 3) for n in range(34)]
+    after = [[order("o", "tea", "ann"), look("c", "tea", 3)], [look("d", "tea", 2)]]
+    (trace,) = read_traces(written(openai(*one_by_one, message, *after)))
+    lifted = run_trace(Shop(), trace, 0, source="a test").windows
+    assert [each.first for each in lifted] == [0, 30]
+    assert trace.inside_messages() == {*range(31, 64), 65}
+
+
 def test_arguments_of_one_message_do_not_come_from_its_outputs(written):
     # No results are logged: what the environment gives is no earlier than the message.
     calls = [("a", "add", {"line": "4 lines"}, None), ("b", "add", {"line": "3 lines"}, None)]

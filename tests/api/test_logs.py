@@ -22,6 +22,7 @@ from vcrt.calls.log_lifting import run_trace
 from vcrt.cli import main
 from vcrt.errors import EnvironmentFailure, MalformedInputError, UnknownNameError, VcrtError
 from vcrt.progress import Silent
+from vcrt.randomness import generator
 
 SHOP = Path(__file__).parents[1] / "support" / "shop.py"
 CALLS = [
@@ -600,6 +601,23 @@ def test_no_call_is_left_over_when_a_long_trace_is_cut():
     assert [len(part) for part in windows(65, None, 64)] == [32, 33]
     assert [len(part) for part in windows(64, None, 64)] == [64]
     assert sum(len(part) for part in windows(200, None, 64)) == 200
+
+
+def test_a_long_trace_is_cut_between_messages():
+    # Two messages: the calls 20 to 59, and the rest.
+    inside = {*range(21, 60), *range(61, 100)}
+    assert [(p.start, p.stop) for p in windows(100, None, 64, inside)] == [(0, 60), (60, 100)]
+    # The parts are as few and as even as the messages allow.
+    for seed in range(50):
+        draw = generator(seed, "messages")
+        starts, number = {0}, 130 + int(draw.integers(200))
+        while max(starts) + 64 < number:
+            starts.add(max(starts) + 1 + int(draw.integers(64)))
+        cut = list(windows(number, None, 64, set(range(number)) - starts))
+        assert [k for part in cut for k in part] == list(range(number))
+        assert all(len(part) <= 64 and part.start in starts for part in cut)
+    # A message of more calls than a part takes is cut all the same.
+    assert [len(part) for part in windows(100, None, 64, set(range(1, 100)))] == [50, 50]
 
 
 def test_all_outputs_of_a_log_are_counted(capsys, written):

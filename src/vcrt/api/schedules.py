@@ -171,6 +171,7 @@ def _told(
             batch,
             place=calls.trace.places[part[batch.start]],
             raced=calls.trace.raced(range(part[batch.start], part[batch.start] + len(batch))),
+            num_cut=calls.trace.num_beside(range(part[batch.start], part[batch[-1]] + 1), part),
         )
         for batch in batches_of(order)
     )

@@ -57,14 +57,16 @@ class Batch:
     """Calls that were sent together, in the order in which they are taken, and what their order changes.
 
     ``place`` is the log's line. ``raced``: they are taken in another order than they were made in, which alone gives
-    the log's outputs. ``num_contexts`` counts the contexts in which its calls were compared, without those that differ
-    in nothing but calls that only read: all that its orders lead to if it is ``complete``, else some. ``problem`` says
-    why nothing was compared, if so.
+    the log's outputs. ``num_cut`` more calls of their message lie outside of what was compared: then none is called
+    safe. ``num_contexts`` counts the contexts in which its calls were compared, without those that differ in nothing
+    but calls that only read: all that its orders lead to if it is ``complete``, else some. ``problem`` says why nothing
+    was compared, if so.
     """
 
     calls: tuple[int, ...]
     place: str
     raced: bool
+    num_cut: int = 0
     safe: tuple[int, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
     num_contexts: int = 0
@@ -141,9 +143,9 @@ class BatchTests:
     def __post_init__(self) -> None:
         self.answers = Answers(dict(self.replays.tree.answers))
 
-    def test(self, calls: range, *, place: str, raced: bool) -> Batch:
-        """Test a batch; raises what the environment raises."""
-        batch = Batch(calls=tuple(calls), place=place, raced=raced)
+    def test(self, calls: range, *, place: str, raced: bool, num_cut: int = 0) -> Batch:
+        """Test a batch of which ``num_cut`` more calls are not here; raises what the environment raises."""
+        batch = Batch(calls=tuple(calls), place=place, raced=raced, num_cut=num_cut)
         try:
             seen = self._seen(calls, self.answers)
             if not seen.complete and len(calls) < max(self.order.num_operations, MAX_COMPLETE + 1):
@@ -160,9 +162,8 @@ class BatchTests:
             and (pair in found or pair not in whole.apart)
             for call in pair
         }
-        if not whole.complete and (
-            self.replays.stopped_after is not None or monotonic() > self.until
-        ):
+        late = self.replays.stopped_after is not None or monotonic() > self.until
+        if num_cut or (late and not whole.complete):
             unsafe = {*calls}  # Too little was tried to call any of them safe.
         return replace(
             batch,

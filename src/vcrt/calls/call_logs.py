@@ -24,8 +24,7 @@ import re
 import warnings
 from ast import literal_eval
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -389,12 +388,21 @@ def _python_value(text: str) -> Any:
         return text
 
 
-def windows(number: int, size: int | None, most: int) -> Iterable[range]:
+def windows(
+    number: int, size: int | None, most: int, inside: Collection[int] = ()
+) -> Iterable[range]:
     """Return which calls of a trace are certified together: all, or every ``size`` consecutive ones.
 
-    More than ``most`` calls are cut into as few parts as possible, of about equal length.
+    More than ``most`` calls are cut into few parts of about equal length, and at no call ``inside`` a message, unless a
+    message has more than ``most``.
     """
     if size is not None:
         return [range(start, start + size) for start in range(number - size + 1)]
-    parts = -(-number // most)
-    return [range(*cut) for cut in pairwise(number * part // parts for part in range(parts + 1))]
+    parts, start = list[range](), 0
+    while number - start > most:
+        even = start + (number - start) // -(-(number - start) // most)
+        whole = (k for k in range(start + 1, start + most + 1) if k not in inside)
+        stop = min(whole, key=lambda k: abs(k - even), default=even)
+        parts.append(range(start, stop))
+        start = stop
+    return [*parts, range(start, number)]

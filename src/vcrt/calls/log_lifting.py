@@ -268,7 +268,8 @@ def run_trace(
         )
         return LiftedWindow(trace=trace, first=part.start, episode=episode, flows=within)
 
-    parts = windows(lifted, window, MAX_OPERATIONS) if lifted >= least else ()
+    inside = trace.inside_messages() if lifted > MAX_OPERATIONS else ()
+    parts = windows(lifted, window, MAX_OPERATIONS, inside) if lifted >= least else ()
     return RunTrace(
         trace=trace,
         windows=tuple(map(lift, parts)),

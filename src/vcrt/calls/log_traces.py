@@ -93,12 +93,34 @@ class Trace:
                 return range(first, last)
             first, last = start, stop
 
+    def inside_messages(self) -> frozenset[int]:
+        """Return the calls of which an earlier one was sent together with it or with a later one."""
+        found = set[int]()
+        for first in range(len(self.calls)):
+            last = first
+            for other in range(first + 1, len(self.calls)):
+                if self.sent_together(first, other):
+                    last = other
+                elif other - last > _APART:
+                    break
+            found.update(range(first + 1, last + 1))
+        return frozenset(found)
+
+    def num_beside(self, batch: range, part: range) -> int:
+        """Return how many calls outside of a part of the trace were sent together with some of a batch in it."""
+        if part.start < batch.start and batch.stop < part.stop:
+            return 0
+        outside = (*range(part.start), *range(part.stop, len(self.calls)))
+        return sum(any(self.sent_together(*sorted((k, n))) for n in batch) for k in outside)
+
     def place_of(self, number: int) -> str:
         """Return the place of a call in words: its file and line, its number, and the call itself."""
         call = self.calls[number]
         return f"{self.places[number]}, call {number} {call_text(call.name, call.arguments)}"
 
 
+#: So many calls behind a message's last one, none is taken to belong to it.
+_APART = 256
 _CALL = "tools/call"
 #: Fields of the results of a server's own requests, which no result of a tool has together.
 _OF_SERVERS: dict[str, set[str]] = {

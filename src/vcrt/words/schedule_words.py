@@ -151,6 +151,9 @@ def _batch_lines(batch: Batch) -> list[str]:
         )
     if batch.not_compared:
         lines.append(f"  {_all(batch.not_compared)}: not compared with all others")
+    if batch.num_cut:
+        more = counted(batch.num_cut, "more call")
+        lines.append(f"  {more} of the message not compared with these, so none is called safe")
     return lines
 
 
@@ -236,6 +239,7 @@ def _batch_document(one: Scheduled, batch: Batch) -> dict[str, Json]:
         "calls": list(batch.calls),
         "ids": _ids(one, batch.calls),
         "raced": batch.raced,
+        "cut": batch.num_cut,
         "safe": list(batch.safe),
         "not_compared": list(batch.not_compared),
         "contexts": batch.num_contexts,
