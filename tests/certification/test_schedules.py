@@ -177,6 +177,19 @@ def test_identifiers_flow_from_text_to_text():
         ({"text": "注文番号はABC-77です"}, {"id": "ABC-77"}),
         ({"text": "หมายเลข77123ค่ะ"}, {"id": 77123}),
         ({"id": "ABC-77"}, {"text": "注文番号はABC-77です"}),
+        ({"total": 1001.0}, {"amount": 1001}),
+        ({"total": 1001}, {"amount": 1001.0}),
+        ({"made": "ord-1"}, {"body": '{"order": "ord-1"}'}),
+        ({"count": 42}, {"body": '{"n": [42]}'}),
+        # short values
+        ({"id": 7}, {"task": 7}),
+        ({"task": {"id": "7"}}, {"x": 7}),
+        ({"seat": "F7"}, {"seat": "F7"}),
+        ({"seats": ["A1", "F7"]}, {"seat_no": 3, "bestSeats": ["F7"]}),
+        ({"text": '{"id": 3}'}, {"number": "3"}),
+        (7, {"n": 7}),
+        ({"7": {"open": True}}, {"task": 7}),
+        ({"task": 7.0}, {"task_id": 1, "task": 7}),
     ],
 )
 def test_values_flow_wherever_they_are_put(output, arguments):
@@ -191,8 +204,20 @@ def test_what_is_a_part_of_a_word_or_common_flows_nowhere():
         ({"id": 148213}, "kill 48213"),
         ({"id": 12}, "take 12 of them"),
         ({"status": "open"}, {"status": "shut"}),
+        ({"left": 7}, 7),
+        ({"open": True}, True),
+        ({"left": 1, "id": 2}, 1),
+        ({"id": ""}, ""),
     ):
         assert data_flow([{}, {"x": argument}], [json.dumps(output), "null"]) == (), argument
+
+
+def test_a_short_value_that_was_known_before_flows_nowhere():
+    arguments, outputs = [{"item": 7}, {}, {"task": 7}], ['{"item":7}', '{"id":7}', "null"]
+    assert data_flow(arguments, outputs) == (DataFlow(1, 2, "task", "7"),)
+    assert data_flow(arguments, outputs, [["close task 7."]] * 3) == ()
+    assert data_flow([{"id": 7}, *arguments[1:]], outputs) == ()
+    assert data_flow([{"task_id": 7, "task": 7}, *arguments[1:]], outputs) == ()
 
 
 def test_values_flow_from_the_call_that_gave_them_first():

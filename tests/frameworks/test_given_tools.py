@@ -432,6 +432,21 @@ def test_the_order_of_keys_in_an_output_counts_where_it_is_asked_for(key_order, 
     assert edges(found)[0] == (((0,), (1,)) if key_order else ((0, 1),))
 
 
+def test_a_state_that_needs_a_start_of_the_log_is_said_by_name():
+    class Stock:
+        def __init__(self, initial):
+            self.left = dict(initial["left"])
+
+        def look(self, item: str):
+            return self.left[item]
+
+    environment = vcrt.tools_environment(Stock, name="stock")()
+    with pytest.raises(MalformedInputError) as caught:
+        environment.tools()
+    assert caught.value.where == "environment 'stock', to list its tools"
+    assert caught.value.found.startswith("TypeError: 'NoneType' object is not subscriptable")
+
+
 def test_a_tool_that_breaks_is_no_refusal():
     environment = vcrt.tools_environment([broken])()
     with pytest.raises(VerifierFailure, match="a tool broke"):

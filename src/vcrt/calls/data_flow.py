@@ -1,7 +1,9 @@
 """Find calls that use a value from an earlier output: dependencies that replay with fixed arguments cannot see.
 
-If the value of an argument is first seen in an earlier output, it may have been taken from there, even if later
-texts repeat it. Nothing certifies or refutes this; such flows are kept apart from replayed evidence. Pure.
+If the value of an argument is first seen in an earlier output, it may have been taken from there, even if later texts
+repeat it. Values of one or two characters, and numbers below ten, are found everywhere by chance: such a value counts
+where an output has it as a whole, by itself, as an ``id``, or under the argument's name. Nothing certifies or refutes
+this; such flows are kept apart from replayed evidence. Pure.
 """
 
 from __future__ import annotations
@@ -13,16 +15,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeAlias
 from unicodedata import category
 
 from vcrt.environments.tool_calls import Span
 from vcrt.hashing import Json
 
-#: Texts of fewer characters, and whole numbers below this, are found everywhere by chance; inside of texts these are.
+#: Texts of fewer characters, and whole numbers below this, are short; inside of texts, numbers below the third are.
 _LEAST_TEXT, _LEAST_NUMBER, _LEAST_INSIDE = 3, 10, 100
 #: Words inside of a longer text, with the signs that identifiers have.
 _WORD = re.compile(r"\w[\w.-]*", re.ASCII)
+#: The words of a name such as ``task_ids`` or ``taskId``.
+_NAME = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[^\W_]+")
+#: A short value, by a word that a name on its way ends with; the empty word stands for any.
+_Short: TypeAlias = tuple[str, str]
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -53,15 +59,27 @@ def data_flow(
     (DataFlow(first=0, second=1, argument='to', value='a-17'),)
     >>> data_flow([{}, {"price": 214}], ["214", "null"], [["at most 2140"], ["at most 2140", "It is 214."]])
     (DataFlow(first=0, second=1, argument='price', value='214'),)
+    >>> data_flow([{}, {"task": 7}], ['{"id":7}', "null"])
+    (DataFlow(first=0, second=1, argument='task', value='7'),)
     """
-    first = _first_seen(_timeline(arguments, outputs, known, spans))
-    found: list[DataFlow] = []
+    timeline = _timeline(arguments, outputs, known, spans)
+    first = _first_seen([(source, text) for source, text, _ in timeline])
+    shorts: dict[_Short, tuple[int, int | None]] = {}
+    for place, (source, _, some) in enumerate(timeline):
+        for short in some:
+            shorts.setdefault(short, (place, source))
+    found: set[DataFlow] = set()
     for number, each in enumerate(arguments):
         for name, value in each.items():
-            for text in dict.fromkeys(_values(value)):
-                source = first(text)
-                if source is not None and source < number:
-                    found.append(DataFlow(source, number, name, text))
+            sources = [(text, first(text)) for text in dict.fromkeys(_values(value))]
+            for word, text in _shorts({name: value}):
+                places = [shorts[key] for key in ((word, text), ("", text)) if key in shorts]
+                sources.append((text, min(places, key=lambda place: place[0])[1]))
+            found |= {
+                DataFlow(source, number, name, text)
+                for text, source in sources
+                if source is not None and source < number
+            }
     return tuple(sorted(found))
 
 
@@ -70,26 +88,29 @@ def _timeline(
     outputs: Sequence[str | None],
     known: Sequence[Sequence[str]],
     spans: Sequence[Span | None],
-) -> list[tuple[int | None, str]]:
-    """List the texts of a log in order, each with the number of the call if it is an output, otherwise None."""
+) -> list[tuple[int | None, str, list[_Short]]]:
+    """List texts and short values of a log in order, each with the number of the call whose output it is, or None."""
     events: list[tuple[float, int, int | None, Any]] = []
     have = [span for span in spans if span is not None]
     for number, each in enumerate(arguments):
         span = have[number] if len(have) == len(arguments) else Span(made=2 * number)
         texts = len(known[number]) if known else 0
-        events.append((span.made, texts, None, list(each.values())))
+        events.append((span.made, texts, None, each))
         output = outputs[number]
         if output is not None:
             told = span.answered is not None
             when = span.answered if span.answered is not None else span.made + 0.5
             events.append((when, span.texts if told else texts, number, _parsed(output)))
     said = max(known, key=len, default=())
-    timeline: list[tuple[int | None, str]] = []
+    timeline: list[tuple[int | None, str, list[_Short]]] = []
     heard = 0
     for _, texts, source, value in sorted(events, key=lambda event: event[0]):
-        timeline += [(None, text) for text in said[heard:texts]]
+        for text in said[heard:texts]:
+            words = (word for word in re.findall(r"\w+", text) if len(word) < _LEAST_TEXT)
+            timeline.append((None, text, [("", word) for word in words]))
         heard = max(heard, texts)
-        timeline.append((source, "\n".join(_words(value))))
+        whole = list(value.values()) if source is None else value
+        timeline.append((source, "\n".join(_words(whole)), list(_shorts(value))))
     return timeline
 
 
@@ -146,11 +167,39 @@ def _values(value: Any) -> Iterator[str]:
     elif isinstance(value, str):
         if len(value.strip()) >= _LEAST_TEXT:
             yield value.strip()
-        yield from _identifiers(value)
+        inner = _parsed(value) if value.lstrip()[:1] in ("{", "[") else value
+        yield from _identifiers(value) if isinstance(inner, str) else _values(inner)
     elif isinstance(value, bool) or value is None:
         return
     elif isinstance(value, float) or abs(value) >= _LEAST_NUMBER:
-        yield json.dumps(value)
+        yield from _numbers(value)
+
+
+def _shorts(value: Any, words: tuple[str, ...] = ()) -> Iterator[_Short]:
+    """Give the short values in JSON: each by the words of its way, and by none if it is an ``id`` or has no name."""
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            if str(key).isdigit() and len(str(key)) < _LEAST_TEXT:
+                yield "", str(key)
+            own = [word.lower().removesuffix("s") for word in _NAME.findall(str(key))[-1:]]
+            yield from _shorts(each, (*words, *own))
+        return
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from _shorts(each, words)
+        return
+    text = ""
+    if isinstance(value, str):
+        inner = _parsed(value) if value.lstrip()[:1] in ("{", "[") else value
+        if not isinstance(inner, str):
+            yield from _shorts(inner, words)
+        text = value.strip() if len(value.strip()) < _LEAST_TEXT else ""
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        text = f"{value:.0f}" if value in range(1 - _LEAST_NUMBER, _LEAST_NUMBER) else ""
+    if text:
+        yield from (
+            (word, text) for word in (*words, *([""] if words[-1:] in ((), ("id",)) else []))
+        )
 
 
 def _identifiers(text: str) -> Iterator[str]:
@@ -179,7 +228,14 @@ def _words(value: Any) -> Iterator[str]:
             inner = _parsed(value)
             yield from () if isinstance(inner, str) else _words(inner)
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield json.dumps(value)
+        yield from _numbers(value)
+
+
+def _numbers(value: float) -> Iterator[str]:
+    """Give a number as a text; a whole one that is written with a point, also without it."""
+    yield json.dumps(value)
+    if isinstance(value, float) and value.is_integer() and abs(value) >= _LEAST_NUMBER:
+        yield json.dumps(int(value))
 
 
 def _parsed(output: str) -> Any:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from vcrt.calls.call_logs import (
@@ -216,11 +217,11 @@ def run_trace(
             trace = _with_ids(trace, departure.place, ids)
             outputs, fails, reads = _outputs(environment, trace)
             continue
-        order = _order_of_race(environment, trace, departure.place)
-        if order is None:
+        orders = _orders_of_race(environment, trace, departure.place)
+        if not orders:
             break
-        raced = (*raced, _race_text(trace, order))
-        trace = trace.reordered(order)
+        raced = (*raced, _race_text(trace, *orders))
+        trace = trace.reordered(orders[0])
         outputs, fails, reads = _outputs(environment, trace)
     lifted = len(trace.calls) if departure is None else departure.place
     if departure is not None and redact:
@@ -481,35 +482,32 @@ def _outputs(
             return tuple(outputs), fails, reads
 
 
-def _order_of_race(
+def _orders_of_race(
     environment: CallEnvironment[Any], trace: Trace, place: int
-) -> tuple[int, ...] | None:
-    """Find an order of a trace's calls that gives the log's outputs up to the concurrent calls at ``place``.
+) -> list[tuple[int, ...]]:
+    """Find up to two orders of a trace's calls that give the log's outputs up to the concurrent calls at ``place``.
 
-    Two calls are exchanged only if neither had an output when the other was made. Returns None if there is no such
-    order, or none among the first that are tried.
+    Two calls are exchanged only if neither had an output when the other was made. Orders are found only among the first
+    that are tried.
     """
     batch = trace.at_once(place)
     tries = _MAX_TRIES
 
-    def found(done: tuple[int, ...], rest: frozenset[int]) -> tuple[int, ...] | None:
+    def found(done: tuple[int, ...], rest: frozenset[int]) -> Iterator[tuple[int, ...]]:
         nonlocal tries
         if not rest:
-            return done
+            yield (*done, *range(batch.stop, len(trace.calls)))
         for number in sorted(rest, key=trace.answered_at):
             if any(trace.is_before(other, number) for other in rest):
                 continue
             if tries == 0:
-                return None
+                return
             tries -= 1
             if _explains(environment, trace.reordered((*done, number))):
-                whole = found((*done, number), rest - {number})
-                if whole is not None:
-                    return whole
-        return None
+                yield from found((*done, number), rest - {number})
 
-    order = found(tuple(range(batch.start)), frozenset(batch)) if len(batch) > 1 else None
-    return None if order is None else (*order, *range(batch.stop, len(trace.calls)))
+    orders = found(tuple(range(batch.start)), frozenset(batch)) if len(batch) > 1 else ()
+    return list(islice(orders, 2))
 
 
 def _explains(environment: CallEnvironment[Any], trace: Trace) -> bool:
@@ -522,13 +520,15 @@ def _explains(environment: CallEnvironment[Any], trace: Trace) -> bool:
     return not _differs(trace.calls[place], outputs[place], fails.get(place))
 
 
-def _race_text(trace: Trace, order: tuple[int, ...]) -> str:
+def _race_text(trace: Trace, order: tuple[int, ...], *others: tuple[int, ...]) -> str:
     moved = [number for place, number in enumerate(order) if place != number]
     part = order[min(moved) : max(moved) + 1]
     calls = [call_text(trace.calls[n].name, trace.calls[n].arguments) for n in part]
     return (
         f"{trace.places[min(moved)]}: calls {min(moved)} to {max(moved)} were waited for at once, and raced: the log "
         f"has what they give in the order {', '.join(calls)}, in which they are taken and numbered"
+        + "; it is not the only order that gives this"
+        * bool(others)
     )
 
 

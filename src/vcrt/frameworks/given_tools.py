@@ -19,7 +19,7 @@ from vcrt.environments.registry import own_module_name
 from vcrt.environments.states.object_copies import copied
 from vcrt.environments.states.object_states import canonical_objects, form_of
 from vcrt.environments.tool_calls import CallEnvironment, CallRefused, InvalidCall, Tool
-from vcrt.errors import MalformedInputError
+from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.frameworks.adapters import SERVERS, Given, given_tools, is_tool, method_call
 from vcrt.frameworks.tool_states import Objects, ToolState
 from vcrt.hashing import Json, file_digest, json_digest
@@ -143,7 +143,19 @@ class ToolsEnvironment(CallEnvironment[Any]):
 
     def _listed(self) -> Mapping[str, Given]:
         kept = type(self).__kept__
-        with kept.opened(kept.begin(None)) as received:
+        try:
+            begun = kept.begin(None)
+        except VcrtError:
+            raise
+        except Exception as error:
+            raise MalformedInputError(
+                "a state that cannot be made without a log's initial state",
+                where=f"environment {self.name!r}, to list its tools",
+                found=f"{type(error).__name__}: {str(error)[:200]}",
+                expected="a state for None too, which `initial` is for a log that says nothing of its start",
+                remedy="let the state's class or function take None, as in `initial or {}`",
+            ) from error
+        with kept.opened(begun) as received:
             return type(self).__given__(received)
 
 
