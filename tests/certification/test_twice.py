@@ -8,6 +8,7 @@ import pytest
 
 from file_store import CountedFiles, Files, sampled
 from vcrt.calls.annotations import Evidence
+from vcrt.calls.retries import after_refusals
 from vcrt.certificates.lattice import Lattice
 from vcrt.environments.guarding import make_guarded
 from vcrt.replay import shards
@@ -100,7 +101,8 @@ def test_a_source_that_is_cut_counts_as_one_that_shows_the_opposite():
     for replays in replays_of(Files(), [sampled(seed) for seed in range(0, 120, 2)]):
         for cut, one in found.items():
             is_first = replays.episode.provenance.source in ("trace 0", "trace 1", "trace 2")
-            one.add(replays.episode, replays.tree, cut=bool(cut and is_first))
+            left = after_refusals(Files(), replays)
+            one.add(replays.episode, replays.tree, cut=bool(cut and is_first), after_refusals=left)
     whole, part = (one.annotations("files", (), risk=0.1) for one in found.values())
     assert part.cut == ("trace 0", "trace 1", "trace 2")
     for one, other in zip(whole.tools, part.tools, strict=True):
