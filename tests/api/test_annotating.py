@@ -267,3 +267,70 @@ def test_two_calls_of_which_each_excludes_the_other_do_not_commute(capsys, tmp_p
     assert pair["verdicts"] == {"diamond": 1, "excludes": 1}
     assert pair["condition"] is None
     assert pair["not_commuted"]["count"] == 1
+
+
+class Door(vcrt.CallEnvironment):
+    """A refused `enter` counts; `attempts` shows it."""
+
+    name = "door"
+
+    def reset(self, initial):
+        return {"attempts": 0, "open": False}
+
+    def call(self, state, name, arguments):
+        if name == "attempts":
+            return state["attempts"]
+        if name == "unlock":
+            state["open"] = True
+        elif not state["open"]:
+            state["attempts"] += 1
+            raise vcrt.CallRefused("locked")
+        return "done"
+
+
+class Strict(Door):
+    """The second refusal in a row breaks the tool."""
+
+    name = "strict"
+
+    def call(self, state, name, arguments):
+        if name == "enter" and not state["open"] and state["attempts"]:
+            raise RuntimeError("account locked")
+        return super().call(state, name, arguments)
+
+
+def door_log(tmp_path):
+    lines = [
+        {"id": f"t{k}", "calls": [{"name": n, "arguments": {"by": k}} for n in names]}
+        for k, names in enumerate([("unlock", "enter", "attempts")] * 3)
+    ]
+    path = tmp_path / "door.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+@pytest.mark.parametrize("environment", [Door, Strict])
+def test_a_pair_of_which_a_refused_one_changes_what_the_other_reads_does_not_commute(
+    tmp_path, environment
+):
+    found = vcrt.annotate([door_log(tmp_path)], environment=environment, jobs=1)
+    (pair,) = (pair for pair in found.pairs if pair.tools == ("attempts", "enter"))
+    assert pair.verdicts == {"diamond": 3, "observes": 3}
+    assert pair.rule is None
+    (enter,) = (tool for tool in found.tools if tool.name == "enter")
+    again = {"idempotentHint": False} if environment is Door else {}
+    assert enter.hints(1) == ({"readOnlyHint": False, **again} if again else {})
+    assert (enter.unknown_after > 0) == (environment is Strict)
+
+
+def test_a_refusal_of_unknown_state_is_in_no_dispute_with_one_of_known_state(tmp_path):
+    log, environment = door_log(tmp_path), f"{__file__}:Door"
+    data = vcrt.lift_log([log], environment=environment, output=tmp_path / "data", jobs=1)
+    for sources in ([log, data.dataset.path], [data.dataset.path]):
+        found = vcrt.annotate(sources, environment=environment, jobs=1)
+        assert found.num_disputed == 0
+        (enter,) = (tool for tool in found.tools if tool.name == "enter")
+        assert enter.refused.count == (6 if len(sources) == 2 else 3)
+        assert (enter.unknown_after > 0) == (len(sources) == 1)
+    (pair,) = (pair for pair in found.pairs if pair.tools == ("attempts", "enter"))
+    assert pair.rule == "always, as far as seen"

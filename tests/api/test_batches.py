@@ -878,3 +878,27 @@ def test_a_call_that_sees_what_a_refused_one_leaves_behind_is_not_safe(written, 
     assert [each.to_json() for each in batch.conflicts[1].difference] == [
         {"call": 2, "where": "output", "forward": "1", "reverse": "0"}
     ]
+
+
+def test_no_call_is_safe_beside_one_of_an_earlier_part_that_was_still_waited_for(written):
+    def output(identifier, value):
+        return {"role": "tool", "tool_call_id": identifier, "content": json.dumps(value)}
+
+    def sent(*calls):
+        return [line for line in openai([*calls]) if line["role"] == "assistant"]
+
+    tea, rice, milk = ({"item": i, "left": n} for i, n in (("tea", 8), ("rice", 1), ("milk", 0)))
+    path = written(
+        [
+            *sent(deliver("a", "tea", 5)),
+            *sent(look("p", "milk", 0)),
+            output("p", milk),
+            *sent(look("n", "tea", 8), look("m", "rice", 1)),
+            *(output(*each) for each in (("n", tea), ("m", rice), ("a", "delivered"))),
+            *sent(look("q", "milk", 0)),
+            output("q", milk),
+        ]
+    )
+    first, second = vcrt.schedule(path, environment=Shop, jobs=1, window=4)
+    assert [(b.calls, b.safe, b.num_cut) for b in first.batches] == [((0, 1, 2, 3), (1, 3), 0)]
+    assert [(b.calls, b.safe, b.num_cut) for b in second.batches] == [((1, 2), (), 1)]

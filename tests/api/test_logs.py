@@ -607,15 +607,15 @@ def test_a_long_trace_is_cut_between_messages():
     # Two messages: the calls 20 to 59, and the rest.
     inside = {*range(21, 60), *range(61, 100)}
     assert [(p.start, p.stop) for p in windows(100, None, 64, inside)] == [(0, 60), (60, 100)]
-    # The parts are as few and as even as the messages allow.
     for seed in range(50):
         draw = generator(seed, "messages")
-        starts, number = {0}, 130 + int(draw.integers(200))
-        while max(starts) + 64 < number:
-            starts.add(max(starts) + 1 + int(draw.integers(64)))
+        sizes = [2 + int(draw.integers(63)) for _ in range(6)]
+        starts, number = {sum(sizes[:k]) for k in range(6)}, sum(sizes)
         cut = list(windows(number, None, 64, set(range(number)) - starts))
         assert [k for part in cut for k in part] == list(range(number))
-        assert all(len(part) <= 64 and part.start in starts for part in cut)
+        assert all(1 < len(part) <= 64 and part.start in starts for part in cut)
+    # No part has one call alone.
+    assert [len(part) for part in windows(65, None, 64, {*range(1, 64)})] == [32, 33]
     # A message of more calls than a part takes is cut all the same.
     assert [len(part) for part in windows(100, None, 64, set(range(1, 100)))] == [50, 50]
 

@@ -177,3 +177,14 @@ def test_a_drawn_id_is_never_served_and_nothing_that_may_show_it(tmp_path, secon
     for k in second.served:
         name, _ = second.calls[k].by_state
         assert k < before or name == "t1"
+
+
+def test_a_long_trace_is_one_and_serves_no_drawn_id_to_another(tmp_path):
+    calls = [("create", {}), *[("size", {})] * 70, ("show", {}), ("show", {})]
+    path = written(tmp_path / "log.jsonl", calls, calls)
+    found = vcrt.reuse([path], environment=Tickets)
+    assert [len(each.calls) for each in found] == [73, 73]
+    for each in found:
+        assert each.served == (*range(2, 71), 72)
+        assert {each.calls[k].by_state[0] for k in each.served} == {each.name}
+        assert each.calls[72].by_state == (each.name, 71)

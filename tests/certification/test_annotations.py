@@ -14,7 +14,7 @@ from cells import ENVIRONMENT as CELLS
 from cells import episode as cells_episode
 from file_store import TOOLS, Files, run, sampled
 from vcrt import CallRefused
-from vcrt.calls.annotations import Evidence
+from vcrt.calls.annotations import AfterRefusals, Evidence
 from vcrt.calls.proportions import Proportion
 from vcrt.calls.retries import after_refusals
 from vcrt.certificates.replay_tree import Reached, ReplayTree
@@ -316,3 +316,21 @@ def test_without_hints_or_pairs_it_says_so():
     assert declared_lines(found) == [
         "no hint on these tools is declared that replay could contradict"
     ]
+
+
+def test_refusals_that_were_not_all_made_again_are_no_error_and_count_as_cut(episodes):
+    whole, part = Evidence(), Evidence()
+    for replays in replays_of(Files(), episodes):
+        left = after_refusals(Files(), replays)
+        assert left.complete
+        whole.add(replays.episode, replays.tree, after_refusals=left)
+        none = after_refusals(Files(), replays, within=0)
+        assert (dict(none.calls), none.complete) == ({}, not left.calls)
+        # As if each refused call had changed the state, and only the first been made.
+        first = dict.fromkeys(left.calls, ("f" * 64, None))
+        some = AfterRefusals(calls=first, pairs={}, complete=False)
+        part.add(replays.episode, replays.tree, after_refusals=some)
+    one, other = (each.annotations("files", (), risk=0.1) for each in (whole, part))
+    assert len(other.cut) == other.num_sources
+    assert not one.cut
+    assert tool(one, "delete").changed.count < tool(other, "delete").changed.count

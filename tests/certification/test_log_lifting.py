@@ -125,18 +125,6 @@ def test_a_race_is_found_among_several_and_in_later_messages(lifted):
     assert len(run.raced) == 2
 
 
-def test_a_race_that_several_orders_explain_says_so(lifted):
-    # Where the look at rice stood is not seen.
-    first = {"a": LOOK, "b": ORDER, "c": ("look", {"item": "rice"})}
-    rice = {"item": "rice", "left": Desk().reset(None)["stock"].get("rice", 0)}
-    answers = [("a", LEFT), ("b", {"order": "tea-101"}), ("c", rice)]
-    run = lifted(chat(first, *answers))
-    assert run.raced[0].endswith("it is not the only order that gives this")
-    del first["c"]
-    run = lifted(chat(first, *answers[:2]))
-    assert run.raced[0].endswith("in which they are taken and numbered")
-
-
 @pytest.mark.parametrize(
     "said",
     [

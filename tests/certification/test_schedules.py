@@ -181,15 +181,6 @@ def test_identifiers_flow_from_text_to_text():
         ({"total": 1001}, {"amount": 1001.0}),
         ({"made": "ord-1"}, {"body": '{"order": "ord-1"}'}),
         ({"count": 42}, {"body": '{"n": [42]}'}),
-        # short values
-        ({"id": 7}, {"task": 7}),
-        ({"task": {"id": "7"}}, {"x": 7}),
-        ({"seat": "F7"}, {"seat": "F7"}),
-        ({"seats": ["A1", "F7"]}, {"seat_no": 3, "bestSeats": ["F7"]}),
-        ({"text": '{"id": 3}'}, {"number": "3"}),
-        (7, {"n": 7}),
-        ({"7": {"open": True}}, {"task": 7}),
-        ({"task": 7.0}, {"task_id": 1, "task": 7}),
     ],
 )
 def test_values_flow_wherever_they_are_put(output, arguments):
@@ -212,12 +203,38 @@ def test_what_is_a_part_of_a_word_or_common_flows_nowhere():
         assert data_flow([{}, {"x": argument}], [json.dumps(output), "null"]) == (), argument
 
 
-def test_a_short_value_that_was_known_before_flows_nowhere():
+@pytest.mark.parametrize(
+    ("tool", "output", "arguments"),
+    [
+        ("create", {"id": 7}, {"id": 7}),
+        ("create_task", {"id": 7}, {"task": "7"}),
+        ("newTask", 7, {"task_id": 7.0}),
+        ("find", {"task": {"id": "7", "size": 3}}, {"size": 2, "tasks": [7]}),
+        ("find", {"tasks": {"7": {"open": True}}}, {"task": 7}),
+        ("free", {"seat": "F7"}, {"seat": "F7"}),
+        ("free", {"seats": ["A1", "F7"]}, {"bestSeats": ["F7"], "seat_no": 3}),
+        ("find", {"text": '{"id": 3}'}, {"body": '{"id": 3}'}),
+    ],
+)
+def test_a_short_value_flows_to_an_argument_of_its_name(tool, output, arguments):
+    given = [{}, arguments], [json.dumps(output), "null"]
+    found = data_flow(*given, names=[tool, "do"])
+    assert {(flow.first, flow.second) for flow in found} == {(0, 1)}
+    assert not any(flow.value in ("2", "3") for flow in found if flow.argument != "body")
+
+
+def test_a_short_value_of_another_name_or_known_before_flows_nowhere():
+    names = ["get", "create_task", "close"]
     arguments, outputs = [{"item": 7}, {}, {"task": 7}], ['{"item":7}', '{"id":7}', "null"]
-    assert data_flow(arguments, outputs) == (DataFlow(1, 2, "task", "7"),)
-    assert data_flow(arguments, outputs, [["close task 7."]] * 3) == ()
-    assert data_flow([{"id": 7}, *arguments[1:]], outputs) == ()
-    assert data_flow([{"task_id": 7, "task": 7}, *arguments[1:]], outputs) == ()
+    assert data_flow(arguments, outputs, names=names) == (DataFlow(1, 2, "task", "7"),)
+    assert data_flow(arguments, outputs, [["close task 7."]] * 3, names=names) == ()
+    assert data_flow([{"task_id": 7}, *arguments[1:]], outputs, names=names) == ()
+    # A count and the numbers of tickets have nothing to do with pages and days.
+    outputs = ["3", json.dumps([{"id": k, "priority": 2} for k in range(1, 9)]), "null"]
+    arguments = [{}, {"page": 1}, {"page": 3, "days": 3, "limit": 5, "ticket": 2, "level": 8}]
+    names = ["count_open", "list_pages", "search"]
+    found = data_flow(arguments, outputs, names=names)
+    assert {(flow.argument, flow.value) for flow in found} == {("page", "3")}, "ids of list_pages"
 
 
 def test_values_flow_from_the_call_that_gave_them_first():

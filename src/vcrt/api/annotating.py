@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 #: How many episodes a process replays at a time.
 _AT_A_TIME = 5
 #: A trace's two replays, and what its refused calls left.
-_WithRefusals: TypeAlias = tuple[Twice, AfterRefusals]
+_WithRefusals: TypeAlias = tuple[Twice, AfterRefusals | None]
 
 
 def annotate(
@@ -260,12 +260,14 @@ def _twice(
     replayed = [replay_twice(environment, once, within) for once in reversed(items)][::-1]
     calls = require_calls(environment)
     return [
-        (each, {} if each.problem else after_refusals(calls, each.replays, within))
+        (each, None if each.problem else after_refusals(calls, each.replays, within))
         for each in replayed
     ]
 
 
-def _add(found: Evidence, twice: Twice, flows: Sequence[DataFlow], left: AfterRefusals) -> None:
+def _add(
+    found: Evidence, twice: Twice, flows: Sequence[DataFlow], left: AfterRefusals | None
+) -> None:
     if twice.problem is not None:
         found.leave_out(twice.problem)
     else:
@@ -303,7 +305,7 @@ def _of_samples(
 
 def _replayed(
     factory: EnvironmentFactory, work: tuple[str, Sequence[int]]
-) -> list[tuple[EpisodeReplays, str | None, AfterRefusals]]:
+) -> list[tuple[EpisodeReplays, str | None, AfterRefusals | None]]:
     """Replay sampled episodes; give each with its replays, or the reason why it says nothing."""
     schema, seeds = work
     environment = make_guarded(factory)
@@ -313,7 +315,7 @@ def _replayed(
     )
     problems = [_problem(environment, a, b) for a, b in zip(once, again, strict=True)]
     return [
-        (each, problem, {} if problem else after_refusals(require_calls(environment), each))
+        (each, problem, None if problem else after_refusals(require_calls(environment), each))
         for each, problem in zip(once, problems, strict=True)
     ]
 

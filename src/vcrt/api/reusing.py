@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from vcrt.api.logs import read_and_run, require_versions, required_factory
-from vcrt.calls.log_lifting import LiftedWindow
+from vcrt.calls.log_lifting import LiftedWindow, RunTrace
 from vcrt.calls.reuse import Cache, Made, calls_made, unequal_answers
 from vcrt.calls.reuse import Reuse as Reuse
 from vcrt.environments.contract import Environment, ReplayRequest, Versions
@@ -57,16 +56,16 @@ def reuse(
         task.advance(1)
         _, _, again = ask(factory, partial(make, versions=versions))
         task.advance(1)
-    counts = Counter(one.trace.name for one in lifted)
+    counts = Counter(run.trace.name for run in runs)
     # Traces of two logs may have one name.
     names = [
-        one.trace.name
-        if counts[one.trace.name] == 1
-        else f"{one.trace.name}, {one.trace.places[0]}"
-        for one in lifted
+        run.trace.name
+        if counts[run.trace.name] == 1 or not run.windows
+        else f"{run.trace.name}, {run.trace.places[0]}"
+        for run in runs
     ]
-    runs_made = list(zip(names, made, strict=True))
-    unequal = unequal_answers([*runs_made, *zip(names, again, strict=True)])
+    once, twice = (_by_trace(runs, each) for each in (made, again))
+    unequal = unequal_answers([*zip(names, once, strict=True), *zip(names, twice, strict=True)])
     if unequal is not None:
         raise EnvironmentFailure(
             "one call has different answers in states of one hash",
@@ -75,24 +74,24 @@ def reuse(
             remedy="let the state hold what the tool reads; fix clocks and chance in `reset`",
         )
     cache = Cache()
-    told = iter(
-        [
-            Reuse(
-                name=name,
-                names=tuple(operation.signature for operation in one.episode.operations),
-                ids=tuple(each.identifier for each in one.trace.calls[one.first :][: len(calls)]),
-                calls=cache.serve(name, calls),
-                ignored=ignored,
-            )
-            for name, one, calls in zip(names, lifted, made, strict=True)
-        ]
-    )
     return tuple(
-        replace(one, left_out=run.left_out)
-        for run in runs
-        for one in [next(told) for _ in run.windows]
-        or [Reuse(name=run.trace.name, problem="no call is left")]
+        Reuse(
+            name=name,
+            names=tuple(o.signature for one in run.windows for o in one.episode.operations),
+            ids=tuple(each.identifier for each in run.trace.calls[: len(calls)]),
+            calls=cache.serve(name, calls),
+            ignored=ignored if run.windows else (),
+            problem=None if run.windows else "no call is left",
+            left_out=run.left_out,
+        )
+        for name, run, calls in zip(names, runs, once, strict=True)
     )
+
+
+def _by_trace(runs: Sequence[RunTrace], made: Sequence[tuple[Made, ...]]) -> list[tuple[Made, ...]]:
+    """Return the calls of each trace, given those of its parts."""
+    parts = iter(made)
+    return [tuple(each for _ in run.windows for each in next(parts)) for run in runs]
 
 
 def _all_made(

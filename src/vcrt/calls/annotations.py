@@ -46,10 +46,21 @@ Standing: TypeAlias = Literal["contradicted", "not contradicted", "unsupported",
 HintName: TypeAlias = Literal["readOnlyHint", "idempotentHint", "sequential"]
 #: What two calls show in a state; ``excludes``: each is accepted alone, and neither after the other.
 PairVerdict: TypeAlias = Verdict | Literal["excludes"]
-#: The state's hash and the output after a refused call, by the state's hash before and the call.
-AfterRefusals: TypeAlias = Mapping[tuple[str, int], tuple[str, str | None]]
 #: A tool and its arguments as canonical JSON.
 _CallKey: TypeAlias = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class AfterRefusals:
+    """What refused calls left, by the state's hash before: the next state's hash and the output of each ``call``.
+
+    ``pairs``: what two calls show that were not both accepted, where a refused one changed the state; None if that is
+    not known. ``complete`` is false if a limit came first.
+    """
+
+    calls: Mapping[tuple[str, int], tuple[str, str | None]]
+    pairs: Mapping[tuple[str, int, int], PairVerdict | None]
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +137,8 @@ class PairEvidence:
     refused in both orders; ``tested`` is the result of conditions that were learned in the same way from other
     sources. ``untried`` lists the relations of arguments that no context had: condition and bound say nothing about
     them. ``not_commuted_in`` counts sources: those that show it, and each that calls both and is cut. ``against`` is a
-    place where the two did not commute. ``is_cut``: a source in which the two were compared is cut.
+    place where the two did not commute. ``is_cut``: a source in which the two were compared is cut, or it is not known
+    what a refused one of them changed.
     """
 
     tools: tuple[str, str]
@@ -211,6 +223,7 @@ class _Answer:
     refused: bool
     witness: Witness
     sources: set[str]
+    rejected: bool  # also if it changed the state, so that it is no refusal that says nothing
     turn: Json = None  # of a call that draws: each repetition draws something else
 
 
@@ -227,6 +240,7 @@ class _Met:
     outputs: tuple[str | None, str | None]
     refused: bool
     witness: Witness
+    unknown: bool = False  # what a refused one of the two changes
     flows: bool = True
     sources: set[str] = field(default_factory=set)
 
@@ -274,40 +288,45 @@ class Evidence:
             self.cut.add(episode.provenance.source)
         for name, _ in calls:
             self.sources.setdefault(name, set()).add(episode.provenance.source)
-        self._add_answers(episode, lattice, calls, after_refusals or {})
+        if after_refusals is not None and not after_refusals.complete:
+            self.cut.add(episode.provenance.source)
+        self._add_answers(episode, lattice, calls, after_refusals)
         needs: dict[int, set[int]] = {}
         flows = flows_of(tree, episode) if flows is None else flows
         for flow in sorted(flows, key=lambda each: each.second):
             needs.setdefault(flow.second, set()).update({flow.first}, needs.get(flow.first, ()))
-        self._add_pairs(episode, lattice, calls, needs)
+        self._add_pairs(episode, lattice, calls, needs, after_refusals)
 
     def _add_answers(
         self,
         episode: Episode,
         lattice: Lattice,
         calls: Sequence[tuple[str, Mapping[str, Json]]],
-        after_refusals: AfterRefusals,
+        after_refusals: AfterRefusals | None,
     ) -> None:
+        left_by = {} if after_refusals is None else after_refusals.calls
         for (number, operation), answer in lattice.transitions.items():
             context = lattice.contexts[number]
+            output = lattice.outputs.get((number, operation))
+            refused = _is_refused(lattice, episode, number, operation)
             given = _Answer(
                 after=None if isinstance(answer, str) else lattice.contexts[answer].state_hash,
-                output=lattice.outputs.get((number, operation)),
-                refused=_is_refused(lattice, episode, number, operation),
+                output=output,
+                refused=refused,
                 witness=_witness(episode, context.sequence, (operation,)),
                 sources={episode.provenance.source},
+                rejected=refused or is_error(output or ""),
                 turn=_payload(episode.operations[operation]).get("turn"),
             )
             call = calls[operation][0], as_text(calls[operation][1])
             state = context.state_hash
-            left = after_refusals.get((state, operation)) if isinstance(answer, str) else None
+            left = left_by.get((state, operation)) if isinstance(answer, str) else None
             if left is not None:
                 given = replace(given, after=left[0], output=left[1], refused=left[0] == state)
             self._note((state, call), given)
-            if (
-                left is not None and not given.refused
-            ):  # It changed the state: what does it do again?
-                again = after_refusals[left[0], operation]
+            # A refused call that changed the state was made again at once.
+            again = left_by.get((left[0], operation)) if left and not given.refused else None
+            if left is not None and again is not None:
                 given = replace(given, after=again[0], output=again[1], refused=again[0] == left[0])
                 self._note((left[0], call), given)
 
@@ -326,6 +345,7 @@ class Evidence:
         lattice: Lattice,
         calls: Sequence[tuple[str, Mapping[str, Json]]],
         needs: Mapping[int, Collection[int]],
+        after_refusals: AfterRefusals | None,
     ) -> None:
         texts = [as_text(_payload(operation)) for operation in episode.operations]
         given = [as_arguments(arguments) for _, arguments in calls]
@@ -333,13 +353,19 @@ class Evidence:
             # For one tool, by payload: the same two calls are one pair, whichever stood first.
             a, b = sorted(pair, key=lambda operation: (calls[operation][0], texts[operation]))
             met = self.pairs.setdefault((calls[a][0], calls[b][0]), {})
+            verdict: PairVerdict
             for number, (shown, _) in contexts.items():
                 context = lattice.contexts[number]
-                verdict: PairVerdict = shown
                 # Of two calls that are alike, it is the same which one is refused.
-                if shown == "vacuous" and texts[a] != texts[b]:
+                is_open = shown == "vacuous" and texts[a] != texts[b]
+                verdict, unknown = shown, is_open and after_refusals is None
+                if is_open:
                     alone = [lattice.transitions[number, one] for one in pair]
-                    verdict = shown if any(isinstance(one, str) for one in alone) else "excludes"
+                    if not any(isinstance(one, str) for one in alone):
+                        verdict, unknown = "excludes", False
+                    elif after_refusals is not None:
+                        told = after_refusals.pairs.get((context.state_hash, *pair), shown)
+                        verdict, unknown = told or shown, told is None
                 seen = met.setdefault(
                     (context.state_hash, texts[a], texts[b]),
                     _Met(
@@ -352,6 +378,7 @@ class Evidence:
                         refused=verdict == "diamond"
                         and any(_is_refused(lattice, episode, number, one) for one in (a, b)),
                         witness=_witness(episode, context.sequence, (a, b)),
+                        unknown=unknown,
                     ),
                 )
                 seen.flows &= pair[0] in needs.get(pair[1], ())
@@ -415,7 +442,7 @@ class Evidence:
         same = sum(answer.output == again.output for answer, again in repeated)
         return ToolEvidence(
             name=name,
-            refused=Proportion(sum(answer.refused for _, _, answer in answers), len(answers)),
+            refused=Proportion(sum(answer.rejected for _, _, answer in answers), len(answers)),
             changed=Proportion(len(changes), len(accepted)),
             changed_again=Proportion(len(changed_again), len(repeated)),
             same_output=Proportion(same, len(repeated)),
@@ -470,7 +497,8 @@ class Evidence:
             ),
             tested=cross_test(samples, one_tool=one_tool),
             against=next((seen.witness for seen in compared if seen.verdict != "diamond"), None),
-            is_cut=any(not self.cut.isdisjoint(seen.sources) for seen in compared),
+            is_cut=any(not self.cut.isdisjoint(seen.sources) for seen in compared)
+            or any(seen.unknown for seen in met.values()),
         )
 
 
@@ -580,7 +608,7 @@ def is_error(output: str) -> bool:
 def _alike(one: _Answer, other: _Answer) -> bool:
     """Tell whether two answers are equal; if one of them gives no state, both must be refusals."""
     if one.after is None or other.after is None:
-        return one.refused and other.refused
+        return one.rejected and other.rejected
     return (one.after, one.output) == (other.after, other.output)
 
 

@@ -401,7 +401,8 @@ def windows(
     parts, start = list[range](), 0
     while number - start > most:
         even = start + (number - start) // -(-(number - start) // most)
-        whole = (k for k in range(start + 1, start + most + 1) if k not in inside)
+        within = range(start + 2, min(start + most, number - 2) + 1)  # no part of one call
+        whole = (k for k in within if k not in inside)
         stop = min(whole, key=lambda k: abs(k - even), default=even)
         parts.append(range(start, stop))
         start = stop

@@ -2,8 +2,9 @@
 
 If the value of an argument is first seen in an earlier output, it may have been taken from there, even if later texts
 repeat it. Values of one or two characters, and numbers below ten, are found everywhere by chance: such a value counts
-where an output has it as a whole, by itself, as an ``id``, or under the argument's name. Nothing certifies or refutes
-this; such flows are kept apart from replayed evidence. Pure.
+only where the argument's name has a word of the value's name in the output; of an ``id``, also of what it is the ``id``
+of; of a value without a name, also of the tool. Nothing certifies or refutes this; such flows are kept apart from
+replayed evidence. Pure.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _LEAST_TEXT, _LEAST_NUMBER, _LEAST_INSIDE = 3, 10, 100
 _WORD = re.compile(r"\w[\w.-]*", re.ASCII)
 #: The words of a name such as ``task_ids`` or ``taskId``.
 _NAME = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[^\W_]+")
-#: A short value, by a word that a name on its way ends with; the empty word stands for any.
+#: A short value, by a word of its name; the empty word stands for any.
 _Short: TypeAlias = tuple[str, str]
 
 
@@ -46,12 +47,13 @@ def data_flow(
     outputs: Sequence[str | None],
     known: Sequence[Sequence[str]] = (),
     spans: Sequence[Span | None] = (),
+    names: Sequence[str] = (),
 ) -> tuple[DataFlow, ...]:
     """Return the flows between calls, sorted: each argument's value flows from the call that gave it first.
 
     ``outputs`` are canonical JSON; ``known[k]`` are the texts before call ``k``, and ``spans[k]`` gives the places of
-    the call and its output in the log; without ``spans``, each output follows its call. A value flows from a call if
-    the call's output contains all of it and no earlier text or argument does.
+    the call and its output in the log; without ``spans``, each output follows its call. ``names`` are the tools.
+    A value flows from a call if the call's output contains all of it and no earlier text or argument does.
 
     >>> data_flow([{}, {"id": "a-17"}], ['{"made":"a-17"}', "null"])
     (DataFlow(first=0, second=1, argument='id', value='a-17'),)
@@ -59,10 +61,10 @@ def data_flow(
     (DataFlow(first=0, second=1, argument='to', value='a-17'),)
     >>> data_flow([{}, {"price": 214}], ["214", "null"], [["at most 2140"], ["at most 2140", "It is 214."]])
     (DataFlow(first=0, second=1, argument='price', value='214'),)
-    >>> data_flow([{}, {"task": 7}], ['{"id":7}', "null"])
+    >>> data_flow([{}, {"task": 7}], ['{"id":7}', "null"], names=["create_task", "close"])
     (DataFlow(first=0, second=1, argument='task', value='7'),)
     """
-    timeline = _timeline(arguments, outputs, known, spans)
+    timeline = _timeline(arguments, outputs, known, spans, names)
     first = _first_seen([(source, text) for source, text, _ in timeline])
     shorts: dict[_Short, tuple[int, int | None]] = {}
     for place, (source, _, some) in enumerate(timeline):
@@ -74,7 +76,7 @@ def data_flow(
             sources = [(text, first(text)) for text in dict.fromkeys(_values(value))]
             for word, text in _shorts({name: value}):
                 places = [shorts[key] for key in ((word, text), ("", text)) if key in shorts]
-                sources.append((text, min(places, key=lambda place: place[0])[1]))
+                sources.append((text, min(places)[1]))
             found |= {
                 DataFlow(source, number, name, text)
                 for text, source in sources
@@ -88,6 +90,7 @@ def _timeline(
     outputs: Sequence[str | None],
     known: Sequence[Sequence[str]],
     spans: Sequence[Span | None],
+    names: Sequence[str],
 ) -> list[tuple[int | None, str, list[_Short]]]:
     """List texts and short values of a log in order, each with the number of the call whose output it is, or None."""
     events: list[tuple[float, int, int | None, Any]] = []
@@ -110,7 +113,8 @@ def _timeline(
             timeline.append((None, text, [("", word) for word in words]))
         heard = max(heard, texts)
         whole = list(value.values()) if source is None else value
-        timeline.append((source, "\n".join(_words(whole)), list(_shorts(value))))
+        tool = _name_words(names[source]) if source is not None and names else ()
+        timeline.append((source, "\n".join(_words(whole)), list(_shorts(value, around=tool))))
     return timeline
 
 
@@ -175,31 +179,34 @@ def _values(value: Any) -> Iterator[str]:
         yield from _numbers(value)
 
 
-def _shorts(value: Any, words: tuple[str, ...] = ()) -> Iterator[_Short]:
-    """Give the short values in JSON: each by the words of its way, and by none if it is an ``id`` or has no name."""
+def _shorts(value: Any, words: Sequence[str] = (), around: Sequence[str] = ()) -> Iterator[_Short]:
+    """Give the short values in JSON, each by words of its name; ``around`` are those of what has it."""
     if isinstance(value, Mapping):
         for key, each in value.items():
             if str(key).isdigit() and len(str(key)) < _LEAST_TEXT:
-                yield "", str(key)
-            own = [word.lower().removesuffix("s") for word in _NAME.findall(str(key))[-1:]]
-            yield from _shorts(each, (*words, *own))
+                yield from ((word, str(key)) for word in words or around)
+            yield from _shorts(each, _name_words(str(key)), words or around)
         return
     if isinstance(value, list | tuple):
         for each in value:
-            yield from _shorts(each, words)
+            yield from _shorts(each, words, around)
         return
     text = ""
     if isinstance(value, str):
         inner = _parsed(value) if value.lstrip()[:1] in ("{", "[") else value
         if not isinstance(inner, str):
-            yield from _shorts(inner, words)
+            yield from _shorts(inner, words, around)
         text = value.strip() if len(value.strip()) < _LEAST_TEXT else ""
     elif isinstance(value, int | float) and not isinstance(value, bool):
         text = f"{value:.0f}" if value in range(1 - _LEAST_NUMBER, _LEAST_NUMBER) else ""
     if text:
-        yield from (
-            (word, text) for word in (*words, *([""] if words[-1:] in ((), ("id",)) else []))
-        )
+        named = words if words and words[-1] != "id" else {*words, *around}
+        yield from ((word, text) for word in named)
+
+
+def _name_words(name: str) -> tuple[str, ...]:
+    """Return the words of a name, in lower case and without a plural's s."""
+    return tuple(word.lower().removesuffix("s") for word in _NAME.findall(name))
 
 
 def _identifiers(text: str) -> Iterator[str]:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from typing import Any
 
 from vcrt.calls.call_logs import (
@@ -217,11 +216,11 @@ def run_trace(
             trace = _with_ids(trace, departure.place, ids)
             outputs, fails, reads = _outputs(environment, trace)
             continue
-        orders = _orders_of_race(environment, trace, departure.place)
-        if not orders:
+        order = _order_of_race(environment, trace, departure.place)
+        if order is None:
             break
-        raced = (*raced, _race_text(trace, *orders))
-        trace = trace.reordered(orders[0])
+        raced = (*raced, _race_text(trace, order))
+        trace = trace.reordered(order)
         outputs, fails, reads = _outputs(environment, trace)
     lifted = len(trace.calls) if departure is None else departure.place
     if departure is not None and redact:
@@ -235,6 +234,7 @@ def run_trace(
         outputs[:lifted],
         trace.known[:lifted],
         [call.span for call in trace.calls[:lifted]],
+        [call.name for call in trace.calls[:lifted]],
     )
     # The arguments of a message's calls were written before any of them had an output.
     flows = tuple(flow for flow in flows if not trace.sent_together(flow.first, flow.second))
@@ -414,12 +414,15 @@ def _text_of(call: Call) -> str:
 def flows_of(tree: ReplayTree, episode: Episode) -> tuple[DataFlow, ...]:
     """Return the flows between an episode's steps, if they are calls and the reference order is accepted."""
     payloads = [operation.payload for operation in episode.operations]
-    arguments = [each.get("arguments") for each in payloads if isinstance(each, Mapping)]
-    given = [each for each in arguments if isinstance(each, Mapping)]
+    calls = [each for each in payloads if isinstance(each, Mapping)]
+    given = [
+        each for each in (call.get("arguments") for call in calls) if isinstance(each, Mapping)
+    ]
     reference = tree.replay(tuple(range(tree.num_operations)))
     if len(given) < len(payloads) or not reference.accepted:
         return ()
-    return data_flow(given, [reference.output(k) for k in range(len(given))])
+    outputs = [reference.output(k) for k in range(len(given))]
+    return data_flow(given, outputs, names=[str(each.get("name", "")) for each in calls])
 
 
 def _known(environment: CallEnvironment[Any], trace: Trace) -> Trace:
@@ -482,32 +485,35 @@ def _outputs(
             return tuple(outputs), fails, reads
 
 
-def _orders_of_race(
+def _order_of_race(
     environment: CallEnvironment[Any], trace: Trace, place: int
-) -> list[tuple[int, ...]]:
-    """Find up to two orders of a trace's calls that give the log's outputs up to the concurrent calls at ``place``.
+) -> tuple[int, ...] | None:
+    """Find an order of a trace's calls that gives the log's outputs up to the concurrent calls at ``place``.
 
-    Two calls are exchanged only if neither had an output when the other was made. Orders are found only among the first
-    that are tried.
+    Two calls are exchanged only if neither had an output when the other was made. Returns None if there is no such
+    order, or none among the first that are tried.
     """
     batch = trace.at_once(place)
     tries = _MAX_TRIES
 
-    def found(done: tuple[int, ...], rest: frozenset[int]) -> Iterator[tuple[int, ...]]:
+    def found(done: tuple[int, ...], rest: frozenset[int]) -> tuple[int, ...] | None:
         nonlocal tries
         if not rest:
-            yield (*done, *range(batch.stop, len(trace.calls)))
+            return done
         for number in sorted(rest, key=trace.answered_at):
             if any(trace.is_before(other, number) for other in rest):
                 continue
             if tries == 0:
-                return
+                return None
             tries -= 1
             if _explains(environment, trace.reordered((*done, number))):
-                yield from found((*done, number), rest - {number})
+                whole = found((*done, number), rest - {number})
+                if whole is not None:
+                    return whole
+        return None
 
-    orders = found(tuple(range(batch.start)), frozenset(batch)) if len(batch) > 1 else ()
-    return list(islice(orders, 2))
+    order = found(tuple(range(batch.start)), frozenset(batch)) if len(batch) > 1 else None
+    return None if order is None else (*order, *range(batch.stop, len(trace.calls)))
 
 
 def _explains(environment: CallEnvironment[Any], trace: Trace) -> bool:
@@ -520,15 +526,14 @@ def _explains(environment: CallEnvironment[Any], trace: Trace) -> bool:
     return not _differs(trace.calls[place], outputs[place], fails.get(place))
 
 
-def _race_text(trace: Trace, order: tuple[int, ...], *others: tuple[int, ...]) -> str:
+def _race_text(trace: Trace, order: tuple[int, ...]) -> str:
     moved = [number for place, number in enumerate(order) if place != number]
     part = order[min(moved) : max(moved) + 1]
     calls = [call_text(trace.calls[n].name, trace.calls[n].arguments) for n in part]
     return (
         f"{trace.places[min(moved)]}: calls {min(moved)} to {max(moved)} were waited for at once, and raced: the log "
-        f"has what they give in the order {', '.join(calls)}, in which they are taken and numbered"
-        + "; it is not the only order that gives this"
-        * bool(others)
+        f"has what they give in the order {', '.join(calls)}, in which they are taken and numbered; others "
+        "may give the same"
     )
 
 

@@ -108,9 +108,9 @@ class Trace:
 
     def num_beside(self, batch: range, part: range) -> int:
         """Return how many calls outside of a part of the trace were sent together with some of a batch in it."""
-        if part.start < batch.start and batch.stop < part.stop:
-            return 0
-        outside = (*range(part.start), *range(part.stop, len(self.calls)))
+        # A call that comes later and was waited for with these was so with all calls between: they are in the batch.
+        last = len(self.calls) if batch.stop == part.stop else part.stop
+        outside = (*range(part.start), *range(part.stop, last))
         return sum(any(self.sent_together(*sorted((k, n))) for n in batch) for k in outside)
 
     def place_of(self, number: int) -> str:

@@ -8,14 +8,14 @@ calls between the two.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from time import monotonic
 from typing import Any, Literal, TypeAlias
 
-from vcrt.calls.annotations import AfterRefusals, is_error
+from vcrt.calls.annotations import AfterRefusals, PairVerdict, is_error
 from vcrt.calls.differences import Differing, difference_of_outputs, difference_of_states
 from vcrt.calls.log_lifting import LeftOut
 from vcrt.calls.settling import settle
@@ -27,6 +27,7 @@ from vcrt.certificates.replay_tree import EpisodeReplays
 from vcrt.environments.contract import Episode, Operation, Replay, ReplayRequest
 from vcrt.environments.shared_prefixes import as_values
 from vcrt.environments.tool_calls import CallEnvironment, is_redacted
+from vcrt.errors import VcrtError
 from vcrt.orders import Order
 from vcrt.replay.replay import replay_all
 from vcrt.replay.shards import evidence_of
@@ -129,35 +130,79 @@ def retry_again(
 def after_refusals(
     environment: CallEnvironment[Any], replays: EpisodeReplays, within: float = inf
 ) -> AfterRefusals:
-    """Return what each refused call of an episode's replays left, by the state's hash before and the call.
+    """Return what refused calls of an episode's replays left, and what pairs show with those that changed the state.
 
-    Each is made twice in a row, once for each state that refuses it, with its refusal as an output; none is begun after
-    so many seconds.
+    Each refused call is made twice in a row, once for each state that refuses it, with its refusal as an output. Two
+    calls of which one changed the state so run in both orders. Nothing is begun after so many seconds.
     """
     until = monotonic() + within
     episode, lattice = replays.episode, Lattice.of(replays.tree)
+    longer, number = _with_repeats(episode), episode.num_operations
+
+    def replayed(sequences: Sequence[Order]) -> Iterator[Replay | None]:
+        """Give the replays in turn; None for one that breaks a tool."""
+        for start in range(0, len(sequences), _BLOCK):
+            if monotonic() >= until:
+                return
+            block = [ReplayRequest(longer, each) for each in sequences[start : start + _BLOCK]]
+            yield from _replays_or_none(environment, block)
+
     refused: dict[tuple[str, int], Order] = {}
-    for (number, call), answer in lattice.transitions.items():
+    for (context, call), answer in lattice.transitions.items():
         if isinstance(answer, str):
-            context = lattice.contexts[number]
-            refused.setdefault((context.state_hash, call), context.sequence)
-    longer = _with_repeats(episode)
-    requests = [
-        ReplayRequest(longer, _twice(episode, call, context))
-        for (_, call), context in refused.items()
-    ]
-    replays_again: list[Replay] = []
-    while len(replays_again) < len(requests) and monotonic() < until:
-        block = requests[len(replays_again) : len(replays_again) + _BLOCK]
-        replays_again += replay_all(environment, block, sharing=True)
+            before = lattice.contexts[context]
+            refused.setdefault((before.state_hash, call), before.sequence)
+    twice = [_twice(episode, call, sequence) for (_, call), sequence in refused.items()]
     found: dict[tuple[str, int], tuple[str, str | None]] = {}
-    for (_, call), replay in zip(refused, replays_again, strict=False):
-        if replay.accepted:
-            before, once, twice = replay.state_hashes[-3:]
+    num_found = 0
+    for (_, call), replay in zip(refused, replayed(twice), strict=False):
+        num_found += 1
+        if replay is not None and replay.accepted:
+            state, once, again = replay.state_hashes[-3:]
             outputs = replay.outputs[-2:] or (None, None)
-            found[before, call] = once, outputs[0]
-            found.setdefault((once, call), (twice, outputs[1]))
-    return found
+            found[state, call] = once, outputs[0]
+            found.setdefault((once, call), (again, outputs[1]))
+
+    def changes(context: int, call: int) -> bool:
+        """Whether a refused call changed the state, or may have."""
+        state = lattice.contexts[context].state_hash
+        is_refused = isinstance(lattice.transitions.get((context, call)), str)
+        return is_refused and found.get((state, call), ("", None))[0] != state
+
+    pairs: dict[tuple[str, int, int], PairVerdict | None] = {}
+    orders: list[Order] = []
+    for pair, contexts in lattice.by_pair.items():
+        for context, (shown, _) in contexts.items():
+            key = lattice.contexts[context].state_hash, *pair
+            places = [(context, one) for one in pair]
+            for one, other in (pair, pair[::-1]):
+                behind = lattice.transitions[context, one]
+                places += [(behind, other)] if isinstance(behind, int) else []
+            if shown == "vacuous" and key not in pairs and any(changes(*each) for each in places):
+                pairs[key] = None
+                sequence = lattice.contexts[context].sequence
+                a, b = (one + number for one in pair)
+                orders += [(*sequence, a, b), (*sequence, b, a)]
+    ends = list(replayed(orders))
+    for key, forward, reverse in zip(pairs, ends[::2], ends[1::2], strict=False):
+        if forward is not None and reverse is not None and forward.accepted and reverse.accepted:
+            same = forward.output_of == reverse.output_of
+            alike = forward.terminal_hash == reverse.terminal_hash
+            pairs[key] = ("diamond" if same else "observes") if alike else "conflicts"
+    complete = num_found == len(refused) and len(ends) == len(orders)
+    return AfterRefusals(calls=found, pairs=pairs, complete=complete)
+
+
+def _replays_or_none(
+    environment: CallEnvironment[Any], requests: Sequence[ReplayRequest]
+) -> list[Replay | None]:
+    """Replay; if a tool breaks, which is no verdict, each request by itself, with None for those that break."""
+    try:
+        return [*replay_all(environment, requests, sharing=True)]
+    except VcrtError:
+        if len(requests) == 1:
+            return [None]
+        return [one for each in requests for one in _replays_or_none(environment, [each])]
 
 
 def contradicted_hints(
