@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import string
+import subprocess
 import sys
 from importlib import import_module
 
@@ -621,3 +622,40 @@ def test_what_a_call_can_reach_is_looked_at(tmp_path, monkeypatch, name, place):
         for module in (*helpers, "reaching"):
             sys.modules.pop(module, None)
     assert caught.value.found.startswith(f"{place} changed during call {name}(x=1)")
+
+
+MODULES_OF_TESTS = {
+    "store.py": "LEFT = []\n",
+    "test_other.py": "SEEN = []\n\n\ndef test_other():\n    pass\n",
+    "test_named.py": "SEEN = []\n\n\ndef test_named():\n    pass\n",
+    "test_own.py": """
+import importlib
+
+import test_named
+from vcrt.environments.states.reachable_names import namespaces
+
+HELD = []
+
+
+class Own:
+    def call(self, name):
+        return importlib.import_module(name)
+
+
+def test_own():
+    import store, test_other
+
+    names = {name for name, _ in namespaces([Own])[0].values()}
+    assert {"test_own", "test_named", "store"} <= names, names
+    assert "test_other" not in names, names
+""",
+}
+
+
+def test_other_modules_of_tests_are_not_looked_at_if_a_file_may_import_any(tmp_path):
+    for name, text in MODULES_OF_TESTS.items():
+        (tmp_path / name).write_text(text)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "3 passed" in done.stdout

@@ -58,7 +58,7 @@ def test_the_results_are_those_of_the_runs():
     hard = ORDERS.partition("## hard\n")[2].partition("\n## ")[0]
     planned = differences("hard")
     assert len(planned) == 17
-    others = [differences(name) for name in ("paper", "hard-one-epoch", "six")]
+    others = [differences(name) for name in ("paper", "hard-one-epoch", "six", "eight")]
     shown = re.findall(r"^\| (`[\w-]+` - `[\w-]+`) \| (.*) \|$", page, re.MULTILINE)
     assert len(shown) == 10
     for pair, cells in shown:

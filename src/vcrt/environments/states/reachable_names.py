@@ -136,6 +136,9 @@ def namespaces(
                 for name, other in (beside if is_any else {**own_modules, **beside}).items():
                     if id(other) in found or not (source is None or _is_imported(name, source)):
                         continue
+                    # Nobody imports a module of tests by a name that is made at run time.
+                    if is_any and _is_of_pytest(other) and not _names(space, other):
+                        continue
                     found[id(other)] = name, other
                     waiting.append(other)
     names = set[str]()
@@ -145,6 +148,19 @@ def namespaces(
             return found, None
         names |= source.names
     return found, frozenset(names)
+
+
+def _is_of_pytest(space: dict[str, Any]) -> bool:
+    """Return whether pytest has loaded a module as one of its tests."""
+    name = Path(str(space.get("__file__"))).stem
+    is_named = name.startswith("test_") or name.endswith("_test")
+    return is_named and type(space.get("__loader__")).__name__ == "AssertionRewritingHook"
+
+
+def _names(space: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Return whether a module's globals have another module."""
+    modules = (value for value in list(space.values()) if isinstance(value, ModuleType))
+    return any(vars(module) is other for module in modules)
 
 
 def _is_imported(name: str, source: _Source) -> bool:
