@@ -80,6 +80,31 @@ def test_the_results_are_those_of_the_runs():
         f"{rate['exact-log-odds']} and {rate['margin-alone']} of held-out items pass; GRPO "
         f"{rate['canonical-grpo']}, the full method {rate['vcrt']}" in first
     )
+    rates = {
+        name: {
+            cells[1].strip(" `"): cells[4].strip().replace(" ", "% ", 1)
+            for line in re.findall(
+                r"^\| `[\w-]+` \|.*$",
+                ORDERS.partition(f"## {name}\n")[2].partition("\n## ")[0],
+                re.M,
+            )
+            if len(cells := line.split("|")) == 11
+        }
+        for name in ("hard-one-epoch", "six", "eight")
+    }
+    one = rates["hard-one-epoch"]
+    evenly, two = (
+        [each["uniform-orbit"].split()[0] for each in (rates["six"], rates["eight"])],
+        [each["margin-alone"].split()[0] for each in (rates["six"], rates["eight"])],
+    )
+    assert (
+        f"{one['uniform-orbit']}, GRPO {one['canonical-grpo']}; with two epochs "
+        f"{rate['uniform-orbit'].split()[0]} and {rate['canonical-grpo'].split()[0]} |" in first
+    )
+    assert (
+        f"passes {evenly[0]} and {evenly[1]} on six and eight with no verdict on failing orders, the margin "
+        f"{two[0]} and {two[1]}." in first
+    )
     sixteen, even = ({name: cells[k] for name, cells in rows.items()} for k in (7, 8))
     assert (
         f"{sixteen['margin-alone']}% of items with the margin alone, {sixteen['shuffled-orbit']}% with "
