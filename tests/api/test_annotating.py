@@ -252,7 +252,7 @@ def test_a_refused_call_that_changes_the_state_is_no_reader(capsys, tmp_path):
     of_data = {one["name"]: one["annotations"] for one in json.loads(out)["tools"]}
     assert of_data == {**found, "enter": {}}
     _, out, _ = run(capsys, "annotate", data.dataset.path)
-    assert "what refused calls of enter left was not replayed (a dataset has no state" in out
+    assert "what refused calls of enter left is not known (a dataset has no state" in out
     _, out, _ = run(capsys, "annotate", data.dataset.path, "--for", "pydantic-ai")
     assert "but the state after 1 refused call is not known\n    'enter': True" in out
 

@@ -71,8 +71,9 @@ def annotate(
         window: Replay each window of this many calls of a log instead of whole traces.
         risk: Call a hint true only if the bound on the chance that the next source shows the opposite is at most this.
         redact: Print and keep only the SHA-256 of a log's outputs and refusals; arguments are not hidden.
-        within: Seconds for each trace of a log: for a first replay, for a second in another process, and for further
-            calls. Traces that take longer are named; what was not replayed twice by then is not counted.
+        within: Seconds for each trace of a log: for a first replay, for a second in another process, for further
+            calls and for refused ones. Traces that take longer are named; what was not replayed twice by then is not
+            counted.
 
     Raises:
         MalformedInputError: The environment's steps are not calls.

@@ -8,7 +8,7 @@ calls between the two.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -163,26 +163,12 @@ def after_refusals(
             found[state, call] = once, outputs[0]
             found.setdefault((once, call), (again, outputs[1]))
 
-    def changes(context: int, call: int) -> bool:
-        """Whether a refused call changed the state, or may have."""
-        state = lattice.contexts[context].state_hash
-        is_refused = isinstance(lattice.transitions.get((context, call)), str)
-        return is_refused and found.get((state, call), ("", None))[0] != state
-
-    pairs: dict[tuple[str, int, int], PairVerdict | None] = {}
+    places = _pairs_that_change(lattice, found)
+    pairs: dict[tuple[str, int, int], PairVerdict | None] = dict.fromkeys(places)
     orders: list[Order] = []
-    for pair, contexts in lattice.by_pair.items():
-        for context, (shown, _) in contexts.items():
-            key = lattice.contexts[context].state_hash, *pair
-            places = [(context, one) for one in pair]
-            for one, other in (pair, pair[::-1]):
-                behind = lattice.transitions[context, one]
-                places += [(behind, other)] if isinstance(behind, int) else []
-            if shown == "vacuous" and key not in pairs and any(changes(*each) for each in places):
-                pairs[key] = None
-                sequence = lattice.contexts[context].sequence
-                a, b = (one + number for one in pair)
-                orders += [(*sequence, a, b), (*sequence, b, a)]
+    for (_, one, other), sequence in places.items():
+        a, b = one + number, other + number
+        orders += [(*sequence, a, b), (*sequence, b, a)]
     ends = list(replayed(orders))
     for key, forward, reverse in zip(pairs, ends[::2], ends[1::2], strict=False):
         if forward is not None and reverse is not None and forward.accepted and reverse.accepted:
@@ -191,6 +177,30 @@ def after_refusals(
             pairs[key] = ("diamond" if same else "observes") if alike else "conflicts"
     complete = num_found == len(refused) and len(ends) == len(orders)
     return AfterRefusals(calls=found, pairs=pairs, complete=complete)
+
+
+def _pairs_that_change(
+    lattice: Lattice, found: Mapping[tuple[str, int], tuple[str, str | None]]
+) -> dict[tuple[str, int, int], Order]:
+    """Return where both orders of a pair are refused, and a refused call changed the state, or may have."""
+
+    def changes(context: int | str, call: int) -> bool:
+        if isinstance(context, str) or not isinstance(
+            lattice.transitions.get((context, call)), str
+        ):
+            return False
+        state = lattice.contexts[context].state_hash
+        return found.get((state, call), ("", None))[0] != state
+
+    places: dict[tuple[str, int, int], Order] = {}
+    for pair, contexts in lattice.by_pair.items():
+        for number, (shown, _) in contexts.items():
+            context = lattice.contexts[number]
+            behind = [lattice.transitions[number, one] for one in pair]
+            steps = [*((number, one) for one in pair), *zip(behind, pair[::-1], strict=True)]
+            if shown == "vacuous" and any(changes(*step) for step in steps):
+                places.setdefault((context.state_hash, *pair), context.sequence)
+    return places
 
 
 def _replays_or_none(

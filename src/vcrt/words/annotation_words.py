@@ -142,8 +142,8 @@ def summary_lines(annotations: Annotations) -> list[str]:
     unknown = [tool for tool in annotations.tools if tool.unknown_after and tool.changed.total]
     if unknown:
         lines.append(
-            f"what refused calls of {_named([tool.name for tool in unknown])} left was not replayed (a dataset has no "
-            "state after a refusal), so none of these is called read-only or idempotent"
+            f"what refused calls of {_named([tool.name for tool in unknown])} left is not known (a dataset has no state"
+            " after a refusal; a tool may break if it is called again): none of these is called read-only or idempotent"
         )
     if not any(pair.commuted.total for pair in annotations.pairs):
         lines.append("no two calls were accepted after one another: nothing is known of pairs")
