@@ -218,13 +218,13 @@ test-slow: $(DONE)
 
 # What CONTRIBUTING.md lists: it takes long, and a fault there costs little or comes seldom.
 nightly: $(CLUSTERS) $(INTEGRATIONS)
-	$(BIN)/python -m pytest -m nightly -n 2 --dist worksteal --durations 12
+	$(BIN)/python -m pytest -m nightly -n 2 --dist worksteal --durations 12 -o faulthandler_timeout=0
 	$(MAKE) test-pythons demo
 	$(MAKE) trust PARTS="crash load soak"
 
 # All 7,500 episodes against their golden hash, ten minutes; CI has 150 of them.
 test-paper-scale: $(DONE)
-	$(BIN)/python -m pytest -m paper_scale
+	$(BIN)/python -m pytest -m paper_scale -o faulthandler_timeout=0
 
 test-integrations: test-bridges test-verl test-servers test-frameworks
 

@@ -426,6 +426,33 @@ class Larger(Attic):
         ran("look", "replace", kind="Larger")
 
 
+def test_results_that_are_too_large_together_are_said_once_and_no_longer_read(ran, monkeypatch):
+    parsing = """
+@functools.cache
+def parsed(x):
+    return [Held() for _ in range(500)]
+@functools.lru_cache(maxsize=64)
+def parsed_lately(x):
+    return [Held() for _ in range(500)]
+class Parsing(Attic):
+    def parse(self, state, x):
+        for number in range(60):
+            parsed(number), parsed_lately(number)
+        listed(0)
+    def change(self, state, x):
+        listed(0).append(x)
+"""
+    monkeypatch.setitem(globals(), "ENVIRONMENTS", ENVIRONMENTS + parsing)
+    with pytest.warns(RuntimeWarning, match="keeps results that hold too much") as told:
+        ran("look", "parse", "look", "parse", "look", kind="Parsing")
+    names = [str(each.message).split()[1].split(".")[1] for each in told]
+    assert sorted(names) == ["parsed", "parsed_lately"]
+    # Other caches are looked at as before.
+    changed = pytest.raises(MalformedInputError, match=r"result for 0 of global .*\.listed changed")
+    with pytest.warns(RuntimeWarning, match="keeps results"), changed:
+        ran("parse", "look", "change", kind="Parsing")
+
+
 def test_what_holds_something_unreadable_is_said_once_by_name(ran, monkeypatch):
     queues = """
 import queue, weakref

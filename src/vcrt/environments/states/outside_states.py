@@ -379,7 +379,8 @@ class _Plan:
         self.names, self.objects = names, objects
         self.fixed: dict[str, _Digests] = {}
         self.moving: list[tuple[str, Any]] = []
-        self.large = set[str]()
+        #: Names whose value is too large to be compared; and of those caches whose results are.
+        self.large, self.full = set[str](), set[str]()
         self.loggers: dict[str, logging.Logger] = {}
         self.classes = [each for each in objects if isinstance(each, type)]
         members = set[str]()
@@ -415,6 +416,8 @@ class _Looking:
         self.classes, self.loggers = set(around.classes), dict(around.loggers)
         #: Names outside of the state that hold a part of it.
         self.names_parts: list[str] = []
+        #: The number of objects that were read, or of thousands of bytes.
+        self.objects = 0.0
         #: The longest time in seconds, and the place that took it.
         self.slowest = 0.0, "no name"
         #: Mappings with their names and values, as they were; and values that are digested at every look.
@@ -556,14 +559,25 @@ class _Looking:
                 found[name] = _identity(value)
                 continue
             if isinstance(value, _CACHED):
-                self._has_results, self.around.caches[id(value)] = True, value
-                for key, result in _results(value):
-                    if not _is_settled(result):
-                        made = {name: result}
-                        self._add(f"result for {key!r:.60} of {owner}", made, is_made=True)
+                self.around.caches[id(value)] = value
+                if name not in plan.full:
+                    self._has_results = True
+                    self._add_results(value, name, owner, plan)
             found[name] = self._digests_of(value, name, owner, plan)
             self._moving.append((owner, plan, name, value, found[name]))
         return plan
+
+    def _add_results(self, cached: Any, name: str, owner: str, plan: _Plan) -> None:
+        """Add digests of the results that a function keeps; all together may be as large as one value."""
+        began = self.objects
+        for key, result in _results(cached):
+            if self.objects - began > _MOST_OBJECTS:
+                plan.full.add(name)
+                self._tell(f"{owner}{name}", "keeps results that hold too much to be looked at after each call")
+                return
+            if not _is_settled(result):
+                self.objects += 1
+                self._add(f"result for {key!r:.60} of {owner}", {name: result}, is_made=True)
 
     def _digests_of(self, value: Any, name: str, owner: str, plan: _Plan) -> _Digests:
         # Of a value that is too large, or whose reading fails, replacement is still seen.
@@ -580,14 +594,19 @@ class _Looking:
             why = "holds too much to be looked at after each call"
         except Exception as error:
             why = f"cannot be read ({type(error).__name__})"
-        if why and place not in self.around.told:
+        if why:
+            self._tell(place, why)
+        self.slowest = max(self.slowest, (time.perf_counter() - began, place))
+        return found
+
+    def _tell(self, place: str, why: str) -> None:
+        """Warn once of what is not compared."""
+        if place not in self.around.told:
             self.around.told.add(place)
             _warn(
                 f"{place} {why}: what calls change in it is not seen; make it in reset and keep it there, or, if no "
                 "call changes it, name it in the environment's `ignored`"
             )
-        self.slowest = max(self.slowest, (time.perf_counter() - began, place))
-        return found
 
     def _digests(self, value: Any, place: str) -> tuple[_Digests, Collection[str]]:
         """Return a value's digests, and the classes of what was not read."""
@@ -595,7 +614,10 @@ class _Looking:
         if quick is not None:
             return (quick, quick), ()
         whole = _Reader(self, {})
-        digest = apart = json_digest(whole.form(value, None))
+        try:
+            digest = apart = json_digest(whole.form(value, None))
+        finally:
+            self.objects += whole.objects
         self.kept.append(whole)
         if self.known.keys() & whole.seen.keys():
             self.names_parts.append(place)
@@ -613,6 +635,7 @@ class _Looking:
             return None
         if len(written) > _MOST_BYTES:
             raise _TooLargeError
+        self.objects += len(written) * _MOST_OBJECTS / _MOST_BYTES
         return hash(written)
 
 
