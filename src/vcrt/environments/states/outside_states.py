@@ -574,7 +574,8 @@ class _Looking:
             if self.objects - began > _MOST_OBJECTS:
                 plan.full.add(name)
                 why = "keeps results that hold too much to be looked at after each call"
-                return self._tell(f"{owner}{name}", why)
+                self._tell(f"{owner}{name}", why)
+                break
             if not _is_settled(result):
                 self.objects += 1
                 self._add(f"result for {key!r:.60} of {owner}", {name: result}, is_made=True)
