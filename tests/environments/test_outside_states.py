@@ -471,6 +471,20 @@ class Queues(Attic):
     )
 
 
+def test_what_never_changes_is_not_warned_of(ran, monkeypatch, recwarn):
+    constants = """
+import datetime, json, operator, re, struct, typing
+VALUES = [dict[str, int], tuple[float, ...], typing.Optional[int], int | str, collections.abc.Callable[[int], str],
+    typing.TypeVar("T"), typing.Literal["a"], re.compile("x"), struct.Struct("i"), json.JSONDecoder(), object(),
+    datetime.timezone.utc, operator.itemgetter(1), functools.partial(print, 1), range(3), Ellipsis]
+class Constants(Attic):
+    def see(self, state, x): return len(VALUES)
+"""
+    monkeypatch.setitem(globals(), "ENVIRONMENTS", ENVIRONMENTS + constants)
+    ran("look", "see", "look", kind="Constants")
+    assert not [str(each.message) for each in recwarn]
+
+
 def test_a_trace_that_changes_nothing_says_so(ran):
     assert ran("look", "look").changes_nothing
 

@@ -745,8 +745,8 @@ class _Reader(StateWriter):
             return {"context": self.form(value.get(None), where)}
         if isinstance(value, Enum):
             return {"member": f"{type(value).__qualname__}.{value.name}"}
-        if isinstance(value, count):
-            return {"count": repr(value)}
+        if isinstance(value, (count, _ALIAS)):
+            return {"shown": repr(value)}
         if isinstance(value, GeneratorType):
             frame = value.gi_frame
             if frame is None:
@@ -781,8 +781,9 @@ class _Reader(StateWriter):
                     return {"hash": value.copy().hexdigest()}
             if isinstance(value, _LOCKS):
                 return {"lock": repr(value)}
-            if not isinstance(value, _SILENT):
-                self.unread.setdefault(f"{type(value).__module__}.{type(value).__qualname__}")
+            name = _name(type(value))
+            if not isinstance(value, _SILENT) and name not in _NEVER_CHANGED:
+                self.unread.setdefault(name)
             return {"unread": id(value)}
 
 
@@ -793,6 +794,9 @@ _HASHES = frozenset(
 )
 #: Classes whose objects hold nothing that only they can show: what a weak reference means, something else holds.
 _SILENT = (ModuleType, CodeType, BuiltinFunctionType, classmethod, staticmethod, weakref.ref)
+#: Names of other classes whose objects never change; and the class of those such as ``dict[str, int]``.
+_NEVER_CHANGED = frozenset({"builtins.object", "_struct.Struct", "_json.Scanner"})
+_ALIAS: Any = type(dict[str, int])
 
 
 def _settings_of_database(connection: Any) -> list[Any]:
