@@ -54,6 +54,9 @@ _MADE_BY_PYTHON = 1 << 9
 _EMPTY = CellType()
 #: Digests of the first class of each name that no module here has; a second class of the name is told from it.
 _FIRST: dict[str, str] = {}
+#: Looks at members of sets of objects are counted within so many others, since each level doubles them; the most of
+#: these, which take a second; and the most sets, or keys, of objects within others.
+_DEEP, _MOST_LOOKS, _MOST_WITHIN = 4, 10_000, 12
 #: Entries of a class's body that do not affect behaviour.
 _SAYS_NOTHING = {
     *("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__"),
@@ -181,6 +184,16 @@ def _too_deep() -> MalformedInputError:
     )
 
 
+def _too_nested(where: Place) -> MalformedInputError:
+    return MalformedInputError(
+        "a state whose sets, or keys, are objects that hold each other",
+        where=f"{path_of(where, exact=False)[:60]}...",
+        found=f"more than {_MOST_LOOKS:,} ways to them, or {_MOST_WITHIN} of these sets one in the other",
+        expected="members whose own sets and keys are texts and numbers, or few objects",
+        remedy="keep the members' names in such sets, or the members in lists; or override canonical()",
+    )
+
+
 @dataclass(eq=False)
 class StateWriter:
     """A writer that numbers objects as it meets them, so that a second reference differs from an equal object.
@@ -201,6 +214,10 @@ class StateWriter:
     owners: dict[int, object] = field(default_factory=dict)
     tied: str | None = None
     references: dict[int, list[str]] = field(default_factory=dict)
+    #: Looks, and texts, that others are within; and the number of looks deep in others.
+    depth: int = 0
+    num_within: int = 0
+    num_deep: int = 0
 
     def form(self, value: Any, where: Place) -> Json:
         """Return the JSON form of a value; ``where`` is the path to it from the state."""
@@ -351,9 +368,14 @@ class StateWriter:
         """Return the form of values by themselves, as text; forget the objects met on the way."""
         checkpoint, references = len(self.met), self.references
         self.references = {}
+        self.depth += 1
+        self.num_deep += self.depth > _DEEP
         try:
+            if self.num_deep > _MOST_LOOKS:
+                raise _too_nested(values[0][1])
             text = json_text([self.form(*each) for each in values])
         finally:
+            self.depth -= 1
             known = self.known_references
             marks: Json = [
                 [number - checkpoint, sorted(known[each])]
@@ -378,17 +400,29 @@ class StateWriter:
             ordered += reversed(alike) if self.last else alike
         return ordered
 
-    def members(self, values: Iterable[Any], where: Place) -> list[str]:
-        """Return the forms of a set's members, as text."""
+    def members(self, values: Iterable[Any], where: Place) -> list[Json]:
+        """Return the forms of a set's members, as text unless they keep their order."""
         place = (where, ": a member", None)
         members = list(values)
         if self.set_order:
-            return [_text(each) or json_text(self.form(each, place)) for each in members]
+            forms: list[Json] = [_text(each) or self.form(each, place) for each in members]
+            return forms
         others = [each for each in members if _text(each) is None]
         if len(others) > 1:
             others = self._in_order(others, place, lambda each: self._looked_at((each, place)))
-        texts = [json_text(self.form(each, place)) for each in others]
-        return sorted([*texts, *(text for each in members if (text := _text(each)) is not None)])
+        texts = [self._inner(each, place) for each in others]
+        texts += [text for each in members if (text := _text(each)) is not None]
+        return list[Json](sorted(texts))
+
+    def _inner(self, value: Any, where: Place) -> str:
+        """Return the form of a member or key as text; each text within texts makes them twice as long."""
+        self.num_within += 1
+        try:
+            if self.num_within > _MOST_WITHIN:
+                raise _too_nested(where)
+            return json_text(self.form(value, where))
+        finally:
+            self.num_within -= 1
 
     def entries(
         self, pairs: Iterable[tuple[Any, Any]], where: Place, *, in_order: bool = False
@@ -403,7 +437,8 @@ class StateWriter:
                 others = self._entries_in_order(others, where)
             if others:
                 entries = [pair for pair in entries if _text(pair[0]) is not None] + others
-        texts = [_text(key) or json_text(self.form(key, place)) for key, _ in entries]
+        inner = self.form if self.set_order and self.key_order else self._inner
+        texts = [_text(key) or inner(key, place) for key, _ in entries]
         keyed = [(text, *pair) for text, pair in zip(texts, entries, strict=True)]
         if not (in_order or self.key_order):
             keyed.sort(key=itemgetter(0))
