@@ -665,10 +665,48 @@ def test_what_a_call_can_reach_is_looked_at(tmp_path, monkeypatch, name, place):
     assert caught.value.found.startswith(f"{place} changed during call {name}(x=1)")
 
 
+@pytest.mark.parametrize(
+    ("beside", "named", "elsewhere"),
+    [
+        ("WORD = re.compile('a')", "from shelf_of_tests import ITEMS", True),
+        ("WORD = eval('1')", "from shelf_of_tests import ITEMS", True),
+        ("importlib.import_module('json')", "def late(): from shelf_of_tests import ITEMS", True),
+        ("", "KEY = 'shelf_of_tests'", False),
+        ("WORD = re.compile('a')", "KEY = 'shelf_of_tests'", False),
+        ("", "TEXT = 'shelf_of_tests.ITEMS'", True),
+        ("", "FILE = 'shelf_of_tests.json'", False),
+        ("importlib.import_module('json')", "KEY = 'shelf_of_tests'", True),
+        ("pkgutil.resolve_name('json')", "KEY = 'shelf_of_tests:ITEMS'", True),
+        ("from builtins import eval as value; value('1')", "KEY = 'shelf_of_tests'", True),
+        ("import builtins; builtins.eval('1')", "KEY = 'shelf_of_tests'", True),
+        ("from loader_of_tests import load", "KEY = 'shelf_of_tests'", True),
+    ],
+)
+def test_modules_in_other_folders_are_reached(tmp_path, monkeypatch, beside, named, elsewhere):
+    """A file with ``re.compile``, taken for one that may import any module, lost those that it imports."""
+    for folder in ("shop", "lib"):
+        (tmp_path / folder).mkdir()
+        monkeypatch.syspath_prepend(str(tmp_path / folder))
+    (tmp_path / "lib" / "shelf_of_tests.py").write_text("import json\nITEMS = []\n")
+    load = "from importlib import import_module\ndef load(x): return import_module(x)\n"
+    (tmp_path / "lib" / "loader_of_tests.py").write_text(load)
+    (tmp_path / "shop" / "shop_of_tests.py").write_text(
+        f"import importlib, pkgutil, re\n{beside}\n{named}\nclass Shop:\n    def call(self): pass\n"
+    )
+    try:
+        made = [import_module(f"{name}_of_tests") for name in ("shelf", "loader", "shop")]
+        reached, _ = namespaces([made[-1].Shop])
+    finally:
+        for name in ("shelf", "loader", "shop"):
+            sys.modules.pop(f"{name}_of_tests", None)
+    assert ("shelf_of_tests" in {name for name, _ in reached.values()}) is elsewhere
+
+
 MODULES_OF_TESTS = {
     "store.py": "LEFT = []\n",
     "test_other.py": "SEEN = []\n\n\ndef test_other():\n    pass\n",
     "test_named.py": "SEEN = []\n\n\ndef test_named():\n    pass\n",
+    "test_within.py": "SEEN = []\n\n\ndef test_within():\n    pass\n",
     "test_own.py": """
 import importlib
 
@@ -684,11 +722,12 @@ class Own:
 
 
 def test_own():
-    import store, test_other
+    import test_within
 
+    importlib.import_module("sto" + "re")
     names = {name for name, _ in namespaces([Own])[0].values()}
-    assert {"test_own", "test_named", "store"} <= names, names
-    assert "test_other" not in names, names
+    assert {"test_own", "test_named", "test_within", "store"} <= names, names
+    assert not any(name.endswith("other") for name in names), names
 """,
 }
 
@@ -699,4 +738,4 @@ def test_other_modules_of_tests_are_not_looked_at_if_a_file_may_import_any(tmp_p
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stdout
-    assert "3 passed" in done.stdout
+    assert "4 passed" in done.stdout

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -45,28 +45,46 @@ def needs_no_look(module: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The names and imported modules in a Python file; None means any, as the file may compute them."""
+    """The names in a Python file (None means any, as it may compute them), and the modules that it may import.
+
+    ``texts`` are those that may name a module, with the names that follow it in them, "" for none. ``is_any`` says that
+    the file may import what it, or another file, names by a text.
+    """
 
     names: frozenset[str] | None
-    imports: frozenset[str] | None
+    imports: frozenset[str]
+    texts: Mapping[str, Collection[str]]
+    is_any: bool
+
+    def has_text_of(self, name: str, space: Mapping[str, Any], *, by_words: bool) -> bool:
+        """Return whether a text names a module, or something in it; a single word counts only ``by_words``."""
+        after = self.texts.get(name, ())
+        if "" in after and (by_words or "." in name):
+            return True
+        return any(each in space and type(space[each]) is not ModuleType for each in after)
 
 
-#: Names by which code reaches other names, or modules, under computed names.
+#: Names by which code reaches other names, or modules, under computed names; and those of them that methods have too.
 _MAKE_UP = frozenset({"globals", "vars", "exec", "eval", "compile", "__dict__", "modules"})
-_MAKE_UP_MODULES = frozenset({"import_module", "__import__", "modules", "exec", "eval", "compile"})
+_MAKE_UP_MODULES = frozenset(
+    {"import_module", "__import__", "modules", "exec", "eval", "compile", "resolve_name"}
+    | {"run_module", "run_path", "exec_module", "load_module"}
+)
+_METHODS_TOO = frozenset({"exec", "eval", "compile"})
+_ANYTHING = _Source(None, frozenset(), {}, is_any=True)
 
 
 @lru_cache(maxsize=1024)
-def _source(path: str, changed: int) -> _Source | None:
-    """Return the names in a file, as it was at the time ``changed``; None if it is not readable as Python."""
+def _source(path: str, changed: int) -> _Source:
+    """Return the names in a file, as it was at the time ``changed``."""
     try:
         tree = ast.parse(Path(path).read_bytes())
     except (OSError, SyntaxError, ValueError):
-        return None
+        return _ANYTHING
     functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
     nodes = list(ast.walk(tree))
     names = set().union(*(_named(node) for node in nodes if isinstance(node, functions)))
-    imports = set[str]()
+    imports, texts = set[str](), dict[str, set[str]]()
     for node in nodes:
         if isinstance(node, ast.Import):
             imports |= {alias.name for alias in node.names}
@@ -76,22 +94,30 @@ def _source(path: str, changed: int) -> _Source | None:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             # A text may name a global, or a module to import.
             names |= set(node.value.split("."))
-            imports.add(node.value)
-    parts = {name.rsplit(".", number)[0] for name in imports for number in range(4)}
+            words = node.value.replace(":", ".").split(".")
+            for number in range(1, len(words) + 1 if all(map(str.isidentifier, words)) else 0):
+                following = "".join(words[number : number + 1])
+                texts.setdefault(".".join(words[:number]), set()).add(following)
     anywhere = _named(tree)
+    if "builtins" not in imports and "__builtins__" not in anywhere:
+        # A method such as `re.compile` is not Python's function.
+        anywhere -= _METHODS_TOO - _named(tree, attributes=False)
+    parts = {name.rsplit(".", number)[0] for name in imports for number in range(4)}
     return _Source(
         None if anywhere & _MAKE_UP else frozenset(names),
-        None if anywhere & _MAKE_UP_MODULES else frozenset(parts - {""}),
+        frozenset(parts - {""}),
+        texts,
+        is_any=bool(anywhere & _MAKE_UP_MODULES),
     )
 
 
-def _named(tree: ast.AST) -> set[str]:
-    """Return the names and attributes in a piece of code."""
+def _named(tree: ast.AST, *, attributes: bool = True) -> set[str]:
+    """Return the names in a piece of code, and those of attributes."""
     found = set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             found.add(node.id)
-        elif isinstance(node, ast.Attribute):
+        elif isinstance(node, ast.Attribute) and attributes:
             found.add(node.attr)
         elif isinstance(node, ast.alias):
             found |= {node.name.rpartition(".")[2], node.asname or ""}
@@ -100,12 +126,12 @@ def _named(tree: ast.AST) -> set[str]:
     return found
 
 
-def _source_of(space: Mapping[str, Any]) -> _Source | None:
+def _source_of(space: Mapping[str, Any]) -> _Source:
     path = space.get("__file__")
     try:
-        return _source(path, os.stat(path).st_mtime_ns) if isinstance(path, str) else None
+        return _source(path, os.stat(path).st_mtime_ns) if isinstance(path, str) else _ANYTHING
     except OSError:
-        return None
+        return _ANYTHING
 
 
 def namespaces(
@@ -127,27 +153,39 @@ def namespaces(
             if not needs_no_look(name):
                 found.setdefault(id(space), (name, space))
         if module is not None:
-            beside, own_modules = _beside(module), _of_the_user(module)
-            waiting: list[dict[str, Any]] = [vars(module)]
-            for space in waiting:
-                source = _source_of(space)
-                # Where a file may import any module, those in the folder count.
-                is_any = source is None or source.imports is None
-                for name, other in (beside if is_any else {**own_modules, **beside}).items():
-                    if id(other) in found or not (source is None or _is_imported(name, source)):
-                        continue
-                    # Nobody imports a module of tests by a name that is made at run time.
-                    if is_any and _is_of_pytest(other) and not _names(space, other):
-                        continue
-                    found[id(other)] = name, other
-                    waiting.append(other)
+            found |= _reached(module, found)
     names = set[str]()
     for _, space in found.values():
         source = _source_of(space)
-        if source is None or source.names is None:
+        if source.names is None:
             return found, None
         names |= source.names
     return found, frozenset(names)
+
+
+def _reached(
+    module: ModuleType, known: Mapping[int, object], *, by_words: bool = False
+) -> dict[int, tuple[str, dict[str, Any]]]:
+    """Return the globals of the user's own modules that a module's code may import, but for those that are known.
+
+    Single words name modules only ``by_words``, which is so where one of these files may import what another names.
+    """
+    beside, waiting = _beside(module), [vars(module)]
+    modules, found = {**_of_the_user(module), **beside}, dict[int, tuple[str, dict[str, Any]]]()
+    for space in waiting:
+        source = _source_of(space)
+        if source.is_any and not by_words:
+            return _reached(module, known, by_words=True)
+        for name, other in modules.items():
+            if id(other) in known or id(other) in found:
+                continue
+            # Where a file may import any module, those in the folder count; but nobody imports tests by a made name.
+            anyway = source.is_any and name in beside and not _is_of_pytest(other)
+            named = _is_imported(name, source) or source.has_text_of(name, other, by_words=by_words)
+            if anyway or named:
+                found[id(other)] = name, other
+                waiting.append(other)
+    return found
 
 
 def _is_of_pytest(space: dict[str, Any]) -> bool:
@@ -157,18 +195,10 @@ def _is_of_pytest(space: dict[str, Any]) -> bool:
     return is_named and type(space.get("__loader__")).__name__ == "AssertionRewritingHook"
 
 
-def _names(space: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Return whether a module's globals have another module."""
-    modules = (value for value in list(space.values()) if isinstance(value, ModuleType))
-    return any(vars(module) is other for module in modules)
-
-
 def _is_imported(name: str, source: _Source) -> bool:
     """Return whether a file may import a module, also under a name relative to its own package."""
-    parts, imports = name.split("."), source.imports
-    return imports is None or any(
-        ".".join(parts[number:]) in imports for number in range(len(parts))
-    )
+    parts = name.split(".")
+    return any(".".join(parts[number:]) in source.imports for number in range(len(parts)))
 
 
 def _of_the_user(module: ModuleType) -> dict[str, dict[str, Any]]:
