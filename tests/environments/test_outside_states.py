@@ -702,6 +702,28 @@ def test_modules_in_other_folders_are_reached(tmp_path, monkeypatch, beside, nam
     assert ("shelf_of_tests" in {name for name, _ in reached.values()}) is elsewhere
 
 
+@pytest.mark.parametrize("inner", ["", "tools."])
+def test_where_a_file_may_import_any_module_its_whole_package_counts(tmp_path, monkeypatch, inner):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    files = {
+        "__init__": "OPEN = []\n",
+        "shelves.tea": "LEFT = []\n",
+        f"{inner}shop": "import importlib\nclass Shop:\n    def call(self, x): importlib.import_module(x)\n",
+    }
+    for name, text in files.items():
+        path = (tmp_path / "app_of_tests" / name.replace(".", "/")).with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    try:
+        made = import_module(f"app_of_tests.{inner}shop")
+        import_module("app_of_tests.shelves.tea")
+        reached = {name for name, _ in namespaces([made.Shop])[0].values()}
+    finally:
+        for name in [each for each in sys.modules if each.startswith("app_of_tests")]:
+            del sys.modules[name]
+    assert reached == {made.__name__, "app_of_tests", "app_of_tests.shelves.tea"}
+
+
 MODULES_OF_TESTS = {
     "store.py": "LEFT = []\n",
     "test_other.py": "SEEN = []\n\n\ndef test_other():\n    pass\n",

@@ -1,7 +1,7 @@
 """Find what a call changes beside the state that ``reset`` returned, where no replay in another order restores it.
 
-It compares: globals that functions name, of the modules of the environment's class and of the modules beside them that
-these import; attributes of their classes, of the classes of the state's objects and of members of enumerations;
+It compares: globals that functions name, of the module of the environment's class and of those that it imports, but for
+installed ones; attributes of their classes, of the classes of the state's objects and of members of enumerations;
 defaults and closures of their functions; results that ``functools.lru_cache`` keeps, by mutable objects; registrations
 with abstract classes; levels and handlers of loggers; the environment's own attributes; context variables; environment
 variables; what a process has one of (the working directory, the decimal context, random numbers, the locale); and the

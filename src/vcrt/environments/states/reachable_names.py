@@ -226,17 +226,23 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 def _beside(module: ModuleType) -> dict[str, dict[str, Any]]:
-    """Return the globals of the modules in the folder of this one, by name; none for installed modules."""
+    """Return the globals of the modules in the folder of this one, or in the user's whole package, by name.
+
+    There are none for a module that is installed by itself.
+    """
     file, found = getattr(module, "__file__", None), dict[str, dict[str, Any]]()
     if file is None or Path(file).parent.name in _INSTALLED:
         return found
-    package = getattr(module, "__package__", None)
-    folder, prefix = f"{Path(file).parent}{os.sep}", f"{package}." if package else ""
+    parent, package = Path(file).parent, getattr(module, "__package__", None) or ""
+    folders = package.split(".")
+    if not _is_installed(file) and parent.parts[-len(folders) :] == tuple(folders):
+        parent, package = parent.parents[len(folders) - 2] if folders[1:] else parent, folders[0]
+    folder, prefix = f"{parent}{os.sep}", f"{package}." if package else ""
     for name, other in list(sys.modules.items()):
         space = getattr(other, "__dict__", {})
         path = space.get("__file__")
         if isinstance(path, str) and path.startswith(folder):
             inner = path[len(folder) :].removesuffix(".py").replace(os.sep, ".")
-            if name == prefix + inner.removesuffix(".__init__"):
+            if f"{name}.__init__" == prefix + inner or name == prefix + inner:
                 found[name] = space
     return found
