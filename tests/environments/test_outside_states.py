@@ -679,6 +679,7 @@ def test_what_a_call_can_reach_is_looked_at(tmp_path, monkeypatch, name, place):
         ("pkgutil.resolve_name('json')", "KEY = 'shelf_of_tests:ITEMS'", True),
         ("from builtins import eval as value; value('1')", "KEY = 'shelf_of_tests'", True),
         ("import builtins; builtins.eval('1')", "KEY = 'shelf_of_tests'", True),
+        ("__import__('builtins').eval('1')", "KEY = 'shelf_of_tests'", True),
         ("from loader_of_tests import load", "KEY = 'shelf_of_tests'", True),
     ],
 )
@@ -695,11 +696,13 @@ def test_modules_in_other_folders_are_reached(tmp_path, monkeypatch, beside, nam
     )
     try:
         made = [import_module(f"{name}_of_tests") for name in ("shelf", "loader", "shop")]
-        reached, _ = namespaces([made[-1].Shop])
+        reached, names = namespaces([made[-1].Shop])
     finally:
         for name in ("shelf", "loader", "shop"):
             sys.modules.pop(f"{name}_of_tests", None)
     assert ("shelf_of_tests" in {name for name, _ in reached.values()}) is elsewhere
+    # Text that runs may have any name.
+    assert (names is None) is ("eval" in beside)
 
 
 @pytest.mark.parametrize("inner", ["", "tools."])

@@ -99,7 +99,7 @@ def _source(path: str, changed: int) -> _Source:
                 following = "".join(words[number : number + 1])
                 texts.setdefault(".".join(words[:number]), set()).add(following)
     anywhere = _named(tree)
-    if "builtins" not in imports and "__builtins__" not in anywhere:
+    if "builtins" not in imports | texts.keys() and "__builtins__" not in anywhere:
         # A method such as `re.compile` is not Python's function.
         anywhere -= _METHODS_TOO - _named(tree, attributes=False)
     parts = {name.rsplit(".", number)[0] for name in imports for number in range(4)}
