@@ -579,10 +579,39 @@ def lifted(tmp_path, source, kind, *calls):
 
 @pytest.mark.processes
 def test_what_one_order_leaves_behind_for_the_next_is_named(tmp_path):
+    (found,) = lifted(tmp_path, KEPT, "Keeping", ("add", "a"), ("add", "b")).calls
+    assert found.schedule is None
+    assert "global keeping_of_tests.KEPT names a part of the state" in found.problem
+    assert "AssertionError" not in found.problem
+
+
+#: A tool that changes what a library keeps in C, where no look at values can see it.
+DIALECTS = """
+import csv, vcrt
+class Dialects(vcrt.CallEnvironment):
+    name = "dialects"
+    def reset(self, initial): return {}
+    def call(self, state, name, arguments):
+        if name == "register": csv.register_dialect(arguments["x"], delimiter=";")
+        else: return csv.list_dialects()
+"""
+
+
+@pytest.mark.processes
+def test_what_a_call_leaves_in_a_library_is_met_by_a_process_that_begins_with_later_calls(tmp_path):
+    log, place = tmp_path / "log.jsonl", f"{tmp_path / 'tools.py'}:Dialects"
+    (tmp_path / "tools.py").write_text(DIALECTS)
+    calls = [{"name": name, "arguments": {"x": "mine"}} for name in ("register", "list")]
+    log.write_text("\n".join(map(json.dumps, calls)))
+    (made,) = vcrt.schedule(log, environment=place, jobs=1)
+    assert made.schedule is None
+    assert re.match("nondeterministic: .* what a call leaves in a library$", made.problem)
     with pytest.raises(VcrtError) as caught:
-        lifted(tmp_path, KEPT, "Keeping", ("add", "a"), ("add", "b"))
-    assert "global keeping_of_tests.KEPT names a part of the state" in str(caught.value)
-    assert "AssertionError" not in str(caught.value)
+        vcrt.annotate([log], environment=place, jobs=1)
+    assert caught.value.found == "1 nondeterministic"
+    (lifted,) = lift_log([log], environment=place, jobs=1).calls
+    assert lifted.schedule is None
+    assert lifted.outcome.kind == "nondeterministic"
 
 
 def test_a_clock_in_the_state_is_called_one(tmp_path):

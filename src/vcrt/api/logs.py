@@ -220,7 +220,7 @@ def schedule_log(
     are replayed in another process from fresh states. Each of the three takes ``within`` seconds for each trace, or
     little more. Raises as :func:`lift_log` does.
     """
-    runs, lifted, failed = read_and_run(factory, [log], window=window, redact=redact, first=True)
+    runs, lifted, failed = read_and_run(factory, [log], window=window, redact=redact)
     name, episodes = lifted[0].episode.environment, [one.episode for one in lifted]
     # Of several traces it is not known whose replays differ.
     differs = [one for one in failed if one.check == DETERMINISTIC and len(lifted) == 1]
@@ -341,11 +341,10 @@ def read_and_run(
     window: int | None,
     redact: bool,
     least: int = LEAST,
-    first: bool = False,
 ) -> tuple[tuple[RunTrace, ...], list[LiftedWindow], tuple[Finding, ...]]:
     """Return the traces of logs as they ran, their windows, and the checks that did not pass.
 
-    They run in the process that replays again, or in that which replays ``first``, while the other one starts.
+    They run in the process that replays first; the one that replays again starts meanwhile, and they leave nothing in it.
     """
     if window is not None and not LEAST <= window <= MAX_OPERATIONS:
         raise VcrtError(
@@ -354,13 +353,12 @@ def read_and_run(
             expected=f"from 2 to {MAX_OPERATIONS}",
         )
     run_all = partial(_run, traces=_read(logs), window=window, redact=redact, least=least)
-    if first:
-        prepare_again(factory, __name__)
-    (runs,) = ask_all(factory, [run_all], first=first)
+    prepare_again(factory, __name__)
+    (runs,) = ask_all(factory, [run_all], first=True)
     lifted = [one for run in runs for one in run.windows]
     if not lifted:
         raise _nothing(runs)
-    failed = _failed_checks(factory, lifted, first=first)
+    failed = _failed_checks(factory, lifted)
     for run in runs:
         if run.warning is not None:
             tell(run.warning)
@@ -427,7 +425,7 @@ def _run(
 
 
 def _failed_checks(
-    factory: EnvironmentFactory, lifted: Sequence[LiftedWindow], *, first: bool
+    factory: EnvironmentFactory, lifted: Sequence[LiftedWindow]
 ) -> tuple[Finding, ...]:
     """Return the conformance checks that the shortest episodes do not pass.
 
@@ -436,7 +434,7 @@ def _failed_checks(
     """
     episodes = sorted((one.episode for one in lifted), key=lambda one: one.num_operations)
     check = partial(validate_episodes, schema=episodes[0].schema, episodes=episodes[:_CHECKED])
-    (findings,) = ask_all(factory, [check], first=first)
+    (findings,) = ask_all(factory, [check], first=True)
     failed = tuple(finding for finding in findings if not finding.passed)
     for finding in failed:
         if finding.check == SINGLE_STEPS and all(one.check != DETERMINISTIC for one in failed):
@@ -609,7 +607,7 @@ def _cause_of_difference(environment: Environment, episode: Episode) -> str:
         return f"{lost}: let snapshot and restore (by default, deep copies) keep all of the state"
     return (
         "two runs of the trace gave equal states now: look for a clock or chance, as in the times that a file's format "
-        "holds, and for what another process has in another order, such as a set"
+        "holds, for what another process has in another order, such as a set, and for what a call leaves in a library"
     )
 
 

@@ -342,8 +342,9 @@ def checked_schedule(
     """Make the schedule of what was replayed; if it is not complete, also replay ``checked_orders`` of its orders.
 
     If everything was replayed only ``once``, orders that it allows and both orders of each edge's certificate are
-    always replayed from fresh initial states, ``within`` so many seconds at least one of them. Raises every error of
-    :func:`schedule_of` and of the environment.
+    always replayed from fresh initial states: first the order that has the last steps as early as it may, while this
+    process holds nothing that another order left behind; ``within`` so many seconds at least one more. Raises every
+    error of :func:`schedule_of` and of the environment.
     """
     until = inf if within is None else monotonic() + within
     make = partial(
@@ -362,6 +363,8 @@ def checked_schedule(
         drawn = (draw_extension(schedule.order, below_of(draw)) for _ in range(CHECKED_ORDERS))
         orders, failing = list(dict.fromkeys(drawn)), list[Order]()
         if once:
+            latest = draw_extension(schedule.order, lambda number: number - 1)
+            failing += [latest] * (not trial.is_legal(latest))
             trial.replay_edges(schedule, until)
         num_checked = 0
         while num_checked < len(orders) and (not num_checked or monotonic() < until):

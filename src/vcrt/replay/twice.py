@@ -35,10 +35,19 @@ class Once:
     versions: Versions
 
     @property
+    def reference(self) -> Order:
+        """The reference order."""
+        return tuple(range(self.episode.num_operations))
+
+    @property
     def again(self) -> Iterator[Order]:
-        """The sequences of the second replay: the reference order, then the longest sequences of each block."""
-        yield tuple(range(self.episode.num_operations))
+        """The sequences of the second replay: the reference order, then the longest sequences of each block.
+
+        Before them comes the one that begins with the last steps, while no other order has left anything behind.
+        """
         every = list(self.answers.by_sequence)
+        yield max(every)
+        yield self.reference
         for start in range(0, len(every), _BLOCK):
             block = every[start : start + _BLOCK]
             parts = {sequence[:length] for sequence in block for length in range(len(sequence))}
@@ -105,7 +114,7 @@ def _again(environment: Environment, once: Once, within: float) -> tuple[Answers
     for sequence in once.again:
         if sequence in answers.by_sequence:
             continue
-        stopped = bool(answers.by_sequence) and is_late()
+        stopped = bool(answers.by_sequence) and sequence != once.reference and is_late()
         if stopped:
             break
         (replay,) = replay_all(environment, [ReplayRequest(once.episode, sequence)])
