@@ -344,7 +344,7 @@ def read_and_run(
 ) -> tuple[tuple[RunTrace, ...], list[LiftedWindow], tuple[Finding, ...]]:
     """Return the traces of logs as they ran, their windows, and the checks that did not pass.
 
-    They run in the process that replays first; the one that replays again starts meanwhile, and they leave nothing in it.
+    They run in the process that replays first; that which replays again starts meanwhile, and they leave nothing there.
     """
     if window is not None and not LEAST <= window <= MAX_OPERATIONS:
         raise VcrtError(
