@@ -30,7 +30,7 @@ from vcrt.replay.shards import replays_of
 #: A class for each place: ``put`` changes it.
 ENVIRONMENTS = """
 import abc, collections, contextvars, dataclasses, decimal, enum, functools, hashlib, itertools, locale, logging, os
-import random, sqlite3, string, threading
+import random, sqlite3, string, threading, types
 import cachetools_of_tests
 import cellar_of_tests
 import numpy as np
@@ -44,6 +44,8 @@ NUMBERS = itertools.count()
 CATALOGUE = {"tea": collections.Counter(left=3)}
 LOCAL = threading.local()
 GRID = np.zeros(3)
+CELLS = np.array([{}, {}], dtype=object)
+SETTINGS = types.ModuleType("settings_of_tests")
 DICE = np.random.default_rng(1)
 DRAWN = random.Random(1)
 LETTERS = iter("abcdefgh")
@@ -110,9 +112,18 @@ class Sellable(abc.ABC):
 
 class Tools:
     shared = {}
+    class Meta:
+        registry = {}
     @functools.lru_cache
     def cached(self):
         return len(self.items)
+    @property
+    def noted(self, kept={}):
+        return kept
+    @property
+    @functools.cache
+    def listed_once(self):
+        return []
     def __init__(self):
         self.items, self.colour, self.add, self.held = {}, Colour.RED, add, Held
         self.log, self.current = logging.getLogger("attic.tools"), Priced()
@@ -134,6 +145,9 @@ class Attic(vcrt.CallEnvironment):
     def mode_of_files(self, state, x): os.umask(0o70 + x)
     def class_attribute(self, state, x): state.shared[x] = x
     def class_value(self, state, x): state.held.value = x
+    def inner_class(self, state, x): state.Meta.registry[x] = x
+    def default_of_a_property(self, state, x): state.noted[x] = x
+    def cached_property_of_a_class(self, state, x): state.listed_once.append(x)
     def environment_class(self, state, x): type(self).last = x
     def environment_attribute(self, state, x): self.last = x
     def other_attributes(self, state, x): self.__dict__ = {**vars(self), "last": x}
@@ -150,6 +164,8 @@ class Attic(vcrt.CallEnvironment):
     def decimal_context(self, state, x): decimal.getcontext().prec = 7
     def thread_local(self, state, x): LOCAL.last = x
     def array(self, state, x): GRID[0] = x
+    def array_of_objects(self, state, x): CELLS[0][x] = x
+    def made_module(self, state, x): SETTINGS.last = x
     def generator_of_numpy(self, state, x): DICE.random()
     def generator_of_python(self, state, x): DRAWN.random()
     def generator(self, state, x): next(COUNTED)
@@ -267,6 +283,9 @@ def ran(tmp_path, monkeypatch):
         ("mode_of_files", "the mode of new files"),
         ("class_attribute", "class attribute attic_of_tests.Tools.shared"),
         ("class_value", "class attribute attic_of_tests.Held.value"),
+        ("inner_class", "class attribute attic_of_tests.Tools.Meta.registry"),
+        ("default_of_a_property", "class attribute attic_of_tests.Tools.noted.fget"),
+        ("cached_property_of_a_class", "class attribute attic_of_tests.Tools.listed_once.fget"),
         ("environment_class", "class attribute attic_of_tests.Attic.last"),
         ("environment_attribute", "attribute of the environment last"),
         ("other_attributes", "attribute of the environment last"),
@@ -283,6 +302,8 @@ def ran(tmp_path, monkeypatch):
         ("decimal_context", "the decimal context"),
         ("thread_local", "global attic_of_tests.LOCAL"),
         ("array", "global attic_of_tests.GRID"),
+        ("array_of_objects", "global attic_of_tests.CELLS"),
+        ("made_module", "global attic_of_tests.SETTINGS"),
         ("generator_of_numpy", "global attic_of_tests.DICE"),
         ("generator_of_python", "global attic_of_tests.DRAWN"),
         ("generator", "global attic_of_tests.COUNTED"),

@@ -392,16 +392,23 @@ class _Plan:
         for name, value in zip(names, objects, strict=True):
             skipped = name in ignored or name in members or (name[:2] == "__" == name[-2:])
             skipped = skipped or (named is not None and name not in named)
-            if skipped or isinstance(value, ModuleType):
+            if skipped or _is_imported(value):
                 continue
-            if isinstance(value, logging.Logger):
-                self.loggers[value.name] = value
-            elif type(value) in _PLAIN:
-                self.fixed[name] = ((type(value), value),) * 2
-            elif not isinstance(value, FunctionType) and _holds_nothing(value):
-                self.fixed[name] = _identity(value)
-            else:  # what a function holds may be set later
-                self.moving.append((name, value))
+            if isinstance(value, property):
+                for part in ("fget", "fset", "fdel"):
+                    self._put(f"{name}.{part}", getattr(value, part))
+            else:
+                self._put(name, value)
+
+    def _put(self, name: str, value: Any) -> None:
+        if isinstance(value, logging.Logger):
+            self.loggers[value.name] = value
+        elif type(value) in _PLAIN:
+            self.fixed[name] = ((type(value), value),) * 2
+        elif not isinstance(value, FunctionType) and _holds_nothing(value):
+            self.fixed[name] = _identity(value)
+        else:  # what a function holds may be set later
+            self.moving.append((name, value))
 
 
 class _Looking:
@@ -530,7 +537,10 @@ class _Looking:
                 for member in base:
                     self._owners.append((member, vars(member)))
                     self._add(f"attribute {name}.{member.name}.", vars(member))
-            self._add(f"class attribute {name}.", vars(base), base)
+            plan = self._add(f"class attribute {name}.", vars(base), base)
+            for inner in plan.classes:
+                if inner.__module__ == base.__module__:
+                    self._add_class(inner)
 
     def _add(
         self,
@@ -627,7 +637,9 @@ class _Looking:
 
     def _quick_digest(self, value: Any) -> object:
         """Return a digest of a value of built-in types alone; None for others, and in a look that is not quick."""
-        if not self.quick:
+        arrays = array_class()
+        has_objects = bool(arrays) and isinstance(value, arrays) and value.dtype.hasobject
+        if has_objects or not self.quick:
             return None
         try:
             # Version 2 writes no references, which would depend on other references to an object.
@@ -660,6 +672,11 @@ def _holds_nothing(value: Any) -> bool:
         return isinstance(value.__self__, ModuleType | None)
     # Classes are compared separately.
     return isinstance(value, (type, property, *MADE_BY_C))
+
+
+def _is_imported(value: object) -> bool:
+    """Return whether a value is a module that is imported under its name, and thus no object that code made."""
+    return isinstance(value, ModuleType) and sys.modules.get(value.__name__) is value
 
 
 def _identity(value: object) -> _Digests:
@@ -747,6 +764,12 @@ class _Reader(StateWriter):
             return {"member": f"{type(value).__qualname__}.{value.name}"}
         if isinstance(value, (count, _ALIAS)):
             return {"shown": repr(value)}
+        if isinstance(value, ModuleType) and not _is_imported(value):
+            if id(value) in self.met:
+                return {"module": id(value)}
+            self.met[id(value)] = len(self.met)
+            own = {name: v for name, v in vars(value).items() if name[:2] != "__"}
+            return {"module": {name: self.form(v, where) for name, v in own.items()}}
         if isinstance(value, GeneratorType):
             frame = value.gi_frame
             if frame is None:
