@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -150,6 +150,21 @@ def counted_call(
     finally:
         _observer.reset(token)
         observer(environment, number, time.perf_counter() - began)
+
+
+def observed(work: Callable[[], Result]) -> tuple[Result, list[tuple[str, int, float]]]:
+    """Return the result of work, and the calls that it would have reported; :func:`report` does that elsewhere."""
+    found: list[tuple[str, int, float]] = []
+    with observing(lambda *call: found.append(call)):
+        return work(), found
+
+
+def report(calls: Iterable[tuple[str, int, float]]) -> None:
+    """Report calls that were made elsewhere to the observer, if there is one."""
+    observer = _observer.get()
+    if observer is not None:
+        for call in calls:
+            observer(*call)
 
 
 @dataclass(slots=True)

@@ -77,7 +77,8 @@ def test_what_was_replayed_once_does_not_count(monkeypatch):
         assert tuple(range(6)) in answers
         assert all(sequence[:-1] in answers for sequence in answers)
         number[left] = len(answers)
-    assert number[0] == 7 < number[3] < number[40] < len(every.tree.answers)
+    # The order that begins with the last steps, and the reference order, are replayed in any case.
+    assert number[0] == 13 < number[3] < number[40] < len(every.tree.answers)
 
 
 def test_a_first_replay_that_is_stopped_has_the_reference_order_and_says_so():

@@ -147,6 +147,7 @@ OF_PROCESSES = {
     "__init__": {"work"},
     "work": {"Backend", "watching", "workers"},
     "workers": {"watching"},
+    "copies": {"watching", "workers"},
     "watching": set(),
     "programs": {"confinement"},
     "confinement": {"system_calls", "watching"},

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import ceil
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from vcrt.api.logs import WITHIN_S, limit_note, read_and_run, require_seconds
 from vcrt.calls.annotations import AfterRefusals, Annotations, Evidence
@@ -16,11 +16,12 @@ from vcrt.calls.retries import after_refusals
 from vcrt.certificates.certificates import UncertifiedError
 from vcrt.certificates.probes import probe, require_not_told_apart
 from vcrt.certificates.replay_tree import EpisodeReplays
+from vcrt.environments.apart import apart
 from vcrt.environments.contract import Environment, Episode, Schema, schema_named
 from vcrt.environments.guarding import make_guarded
 from vcrt.environments.isolation import ask
 from vcrt.environments.registry import named_factory, sendable_factory
-from vcrt.environments.tool_calls import Tool, require_calls
+from vcrt.environments.tool_calls import CallEnvironment, Tool, require_calls
 from vcrt.errors import DatasetError, VcrtError
 from vcrt.printable import counted
 from vcrt.processes import in_fresh_processes, kept_now, kept_processes, num_jobs
@@ -260,10 +261,12 @@ def _twice(
     environment = make_guarded(factory)
     replayed = [replay_twice(environment, once, within) for once in reversed(items)][::-1]
     calls = require_calls(environment)
-    return [
-        (each, None if each.problem else after_refusals(calls, each.replays, within))
-        for each in replayed
-    ]
+    return [(each, None if each.problem else _left(calls, each, within)) for each in replayed]
+
+
+def _left(calls: CallEnvironment[Any], each: Twice, within: float) -> AfterRefusals:
+    left = partial(after_refusals, calls, each.replays, within)
+    return apart(calls, each.replays.episode, left)
 
 
 def _add(

@@ -30,6 +30,7 @@ from vcrt.certificates.episodes import ANY_PRESET, CertifiedEpisode, Exclusion
 from vcrt.certificates.lattice import Lattice
 from vcrt.certificates.probes import are_told_apart, probed_pairs, require_not_told_apart
 from vcrt.certificates.replay_tree import EpisodeReplays
+from vcrt.environments.apart import apart
 from vcrt.environments.conformance import Finding, validate_episodes
 from vcrt.environments.conformance_checks import (
     DETERMINISTIC,
@@ -253,9 +254,13 @@ def schedule_log(
     ) -> tuple[Told, ...]:
         require_versions(environment, versions)
         scheduled = partial(_checked, environment, once=True, within=within)
+
+        def one_told(one: LiftedWindow, item: Evidence) -> Told:
+            return told(environment, scheduled(one, item.replays, item.cross_checks))
+
+        # No trace meets what another one left behind.
         return tuple(
-            told(environment, scheduled(one, item.replays, item.cross_checks))
-            for one, item in items
+            apart(environment, one.episode, partial(one_told, one, item)) for one, item in items
         )
 
     with call_progress() as calls:
@@ -271,10 +276,14 @@ def schedule_log(
             probes, more = probed()
             number += more
             made = tuple(map(_with_probes, made, probes))
-            if apart := [k for k, checks in enumerate(probes) if are_told_apart(checks)]:
+            if differing := [k for k, checks in enumerate(probes) if are_told_apart(checks)]:
                 # Of these there is no schedule; the environment says why.
-                items = [(lifted[k], replace(evidence[k], cross_checks=probes[k])) for k in apart]
-                again = dict(zip(apart, ask(factory, partial(checked, items=items)), strict=True))
+                items = [
+                    (lifted[k], replace(evidence[k], cross_checks=probes[k])) for k in differing
+                ]
+                again = dict(
+                    zip(differing, ask(factory, partial(checked, items=items)), strict=True)
+                )
                 made = tuple(again.get(k, one) for k, one in enumerate(made))
         for finding in differs:
             made = tuple(
@@ -607,7 +616,8 @@ def _cause_of_difference(environment: Environment, episode: Episode) -> str:
         return f"{lost}: let snapshot and restore (by default, deep copies) keep all of the state"
     return (
         "two runs of the trace gave equal states now: look for a clock or chance, as in the times that a file's format "
-        "holds, for what another process has in another order, such as a set, and for what a call leaves in a library"
+        "holds, for what another process has in another order, such as a set, and for what a call leaves beside the "
+        "state, in a global, a closure, a cache or a library: each order began in a process that had made no call"
     )
 
 

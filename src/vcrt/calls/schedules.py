@@ -343,8 +343,8 @@ def checked_schedule(
 
     If everything was replayed only ``once``, orders that it allows and both orders of each edge's certificate are
     always replayed from fresh initial states: first the order that has the last steps as early as it may, while this
-    process holds nothing that another order left behind; ``within`` so many seconds at least one more. Raises every
-    error of :func:`schedule_of` and of the environment.
+    process holds nothing that another order left behind; then, ``within`` so many seconds but at least one,
+    :func:`earliest_orders` and others. Raises every error of :func:`schedule_of` and of the environment.
     """
     until = inf if within is None else monotonic() + within
     make = partial(
@@ -366,6 +366,8 @@ def checked_schedule(
             latest = draw_extension(schedule.order, lambda number: number - 1)
             failing += [latest] * (not trial.is_legal(latest))
             trial.replay_edges(schedule, until)
+            every = dict.fromkeys((*earliest_orders(schedule.order), *orders))
+            orders = list(every)[: max(CHECKED_ORDERS, schedule.num_steps + 1)]
         num_checked = 0
         while num_checked < len(orders) and (not num_checked or monotonic() < until):
             failing += [orders[num_checked]] * (not trial.is_legal(orders[num_checked]))
@@ -380,6 +382,20 @@ def checked_schedule(
         for order in failing:
             trial.find_swap(order)
         schedule = make(trial.answers.tree(schedule.num_steps))
+
+
+def earliest_orders(order: PartialOrder) -> list[Order]:
+    """Return the reference order and, for each step, the order that has only what must stand before it there.
+
+    >>> earliest_orders(PartialOrder.of(3, [(0, 1)]))
+    [(0, 1, 2), (2, 0, 1)]
+    """
+    steps = range(order.num_operations)
+    first = [
+        sorted(steps, key=lambda each: (not before >> each & 1, each != step, each))
+        for step, before in enumerate(order.predecessors)
+    ]
+    return list(dict.fromkeys(map(tuple, ([*steps], *first))))
 
 
 @dataclass(slots=True)

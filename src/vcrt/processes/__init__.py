@@ -7,6 +7,7 @@
 - :mod:`vcrt.processes.workers` starts worker processes, hands out pieces of work, and kills workers that hang or die,
   with all that they have started. A worker runs the same module: it receives work, sends results or errors back, and
   ends with its parent. :mod:`vcrt.replay.completion_judge` calls this module directly and goes on meanwhile.
+- :mod:`vcrt.processes.copies` copies a worker for a piece of work that must leave nothing in its memory.
 - :mod:`vcrt.processes.watching` defines the record of what a worker does, and the marks by which all that a process has
   started is found and killed. A worker writes its record, its parent reads it, and the guard around each call of a
   verifier (:mod:`vcrt.environments.guarding`) notes the time limit of the call in it.

@@ -51,7 +51,7 @@ class WorkerDiedError(Exception):
     """A worker died or was killed while it had a piece of work, or it sent something that cannot be read."""
 
 
-class _RemoteTraceback(Exception):
+class RemoteTraceback(Exception):
     """The traceback of an error in a worker, as the cause of that error here."""
 
 
@@ -131,7 +131,7 @@ class Workers:
                 future.set_exception(raised)
                 return
             else:
-                raised.__cause__ = _RemoteTraceback(f'\n"""\n{text}"""')
+                raised.__cause__ = RemoteTraceback(f'\n"""\n{text}"""')
                 future.set_exception(raised)
             del piece, future, work, data, result, raised
         worker.leave()
@@ -267,7 +267,11 @@ def _done(connection: Connection) -> bytes | None:
         return pickled((None, WorkerDiedError(text), ""))
     if work is None:
         return None
-    do, argument = work
+    return outcome(*work)
+
+
+def outcome(do: Callable[[Argument], object], argument: Argument) -> bytes:
+    """Do a piece of work; return its result, error, and the error's traceback, as bytes."""
     try:
         return pickled((do(argument), None, ""))
     except BaseException as error:

@@ -12,6 +12,7 @@ from math import factorial
 from typing import TypeGuard
 
 from vcrt.certificates.replay_tree import HASH, EpisodeReplays
+from vcrt.environments.apart import replay_apart
 from vcrt.environments.contract import Environment, Episode, Rejected, Replay, ReplayRequest
 from vcrt.environments.guarding import checks_advice
 from vcrt.environments.shared_prefixes import replay_sharing
@@ -69,7 +70,7 @@ def replay_all(
     replays: dict[int, Replay] = {}
     for start in range(0, len(places), size):
         batch = [requests[place] for place in places[start : start + size]]
-        answers = replay_sharing(environment, batch) if sharing else environment.replay(batch)
+        answers = (replay_sharing if sharing else replay_apart)(environment, batch)
         if not isinstance(answers, list) or len(answers) != len(batch):
             is_list = isinstance(answers, list)
             found = counted(len(answers), "answer") if is_list else repr(answers)[:80]

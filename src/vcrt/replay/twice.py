@@ -15,6 +15,7 @@ from vcrt.certificates.certificates import UncertifiedError
 from vcrt.certificates.long_episodes import sound_lattice
 from vcrt.certificates.probes import probe, require_not_told_apart
 from vcrt.certificates.replay_tree import Answers, EpisodeReplays, contradiction_text
+from vcrt.environments.apart import apart
 from vcrt.environments.contract import Environment, Episode, ReplayRequest, Versions
 from vcrt.orders import Order
 from vcrt.replay.lattice_replay import Work, contexts_in_time, run_asked
@@ -99,9 +100,9 @@ def replay_twice(environment: Environment, once: Once, within: float) -> Twice:
             for answers in (once.answers, again):
                 sound_lattice(answers.tree(once.episode.num_operations), allow_idle=True)
             is_late = late_after(within)
-            require_not_told_apart(
-                retried_once(partial(probe, environment, replays, is_late=is_late))
-            )
+            probing = partial(probe, environment, replays, is_late=is_late)
+            # The replays of the next episode meet nothing of this.
+            require_not_told_apart(retried_once(partial(apart, environment, once.episode, probing)))
         except UncertifiedError as error:
             problem = error.kind
         return Twice(replays, once.stopped or stopped, problem)

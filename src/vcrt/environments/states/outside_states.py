@@ -32,6 +32,7 @@ import time
 import warnings
 import weakref
 from collections.abc import (
+    Callable,
     Collection,
     Iterator,
     Mapping,
@@ -48,7 +49,7 @@ from importlib.util import find_spec
 from itertools import count
 from operator import is_
 from types import BuiltinFunctionType, CodeType, FunctionType, GeneratorType, ModuleType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from vcrt.environments.contract import Environment, Operation, Transition
 from vcrt.environments.states.code_identity import MADE_BY_C, is_fixed
@@ -65,6 +66,7 @@ from vcrt.environments.tool_calls import CallEnvironment
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, json_digest
 
+Result = TypeVar("Result")
 #: Digests of what a name holds: of all of it, and of all but the part that the state holds too.
 _Digests: TypeAlias = tuple[object, object]
 _NONE = "", ""
@@ -74,8 +76,10 @@ _CAREFUL_EVERY = 64
 _SLOW_S, _SLOW_LOOK_S = 5.0, 0.01
 #: Of a value that holds more objects, or more bytes, the identity alone is compared, with a warning.
 _MOST_OBJECTS, _MOST_BYTES = 10_000, 10_000_000
+#: Whether this process ends after one sequence of calls, so that nothing meets what they leave behind.
+_ALONE: ContextVar[bool] = ContextVar("alone", default=False)
 #: Attributes that vcrt itself sets on an environment.
-_OWN = frozenset({"_is_guarded"})
+_OWN = frozenset({"_is_guarded", "_is_begun"})
 
 
 class Watch:
@@ -89,7 +93,7 @@ class Watch:
     def __init__(self, environment: CallEnvironment[Any]) -> None:
         # The environment's own method; a guard may replace it later.
         self.environment, self._step = environment, environment.step
-        self._looks = _is_looked_at(environment)
+        self._looks = is_looked_at(environment)
         self._restores = type(environment).restore is not CallEnvironment.restore
         self._careful, self._starts = True, 0
         self._began, self._spent_s, self._warned = time.perf_counter(), 0.0, False
@@ -102,7 +106,7 @@ class Watch:
     def begin(self, state: Any) -> None:
         """Note that a state was made anew: the next call is not blamed for what that changed."""
         self._last = None
-        if not self._looks:
+        if not self._looks or _ALONE.get():
             return
         if self._starts % _CAREFUL_EVERY == 0:
             looking = _Looking(self._surroundings, state)
@@ -114,7 +118,7 @@ class Watch:
 
     def step(self, state: Any, operation: Operation) -> Transition[Any]:
         """Run one call; raise :class:`MalformedInputError` if it changes anything else or leaves a thread running."""
-        if not self._looks:
+        if not self._looks or _ALONE.get():
             return self._step(state, operation)
         environment, careful = self.environment, self._careful
         # What is cached for values that never change is no state: another order would find it, or would not.
@@ -176,15 +180,25 @@ class Watch:
         return looking
 
 
+def alone(work: Callable[[], Result]) -> Result:
+    """Return the result of work without any look, in a process that ends after it."""
+    token = _ALONE.set(True)
+    try:
+        return work()
+    finally:
+        _ALONE.reset(token)
+
+
 def named_part(environment: Environment, state: Any) -> str:
     """Say what beside a state names a part of it, such as ``global shop.SHELF``: a copy would duplicate that; or ""."""
-    if not isinstance(environment, CallEnvironment) or not _is_looked_at(environment):
+    if not isinstance(environment, CallEnvironment) or not is_looked_at(environment):
         return ""
     named = _Looking(_Surroundings(environment), state).names_parts
     return f"{named[0]} names a part of the state" if named else ""
 
 
-def _is_looked_at(environment: CallEnvironment[Any]) -> bool:
+def is_looked_at(environment: CallEnvironment[Any]) -> bool:
+    """Return whether what an environment's calls leave beside the state is looked for: its ``call`` is not vcrt's."""
     module = type(environment).call.__module__ or ""
     return bool(environment.watched()) or not needs_no_look(module)
 

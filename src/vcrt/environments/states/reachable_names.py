@@ -215,6 +215,14 @@ def _of_the_user(module: ModuleType) -> dict[str, dict[str, Any]]:
     }
 
 
+def is_of_library(name: str) -> bool:
+    """Return whether an imported module is Python's, vcrt's, or one of an installed package."""
+    if name.partition(".")[0] in sys.stdlib_module_names or needs_no_look(name):
+        return True
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return isinstance(file, str) and _is_installed(file)
+
+
 @lru_cache(maxsize=65536)
 def _is_installed(file: Any) -> bool:
     """Return whether a file is one of an installed package; what has no file counts as one."""

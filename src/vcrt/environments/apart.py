@@ -1,0 +1,74 @@
+"""Do work with an environment so that nothing which calls leave beside the state is met by later work."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from itertools import chain
+from typing import TypeVar
+
+from vcrt.environments.contract import Environment, Episode, Replay, ReplayRequest
+from vcrt.environments.states.outside_states import alone, is_looked_at
+from vcrt.environments.states.reachable_names import is_of_library
+from vcrt.environments.tool_calls import CallEnvironment, initial_of
+from vcrt.processes.copies import can_copy, in_copy
+from vcrt.progress import observed, report
+
+Result = TypeVar("Result")
+_BEGUN = "_is_begun"
+#: So many copies begin without the libraries that only calls import. Later ones have them, which takes less time.
+_AS_STARTED = 2
+_imported: list[list[str]] = []
+
+
+def apart(environment: Environment, episode: Episode, work: Callable[[], Result]) -> Result:
+    """Return the result of work, done in a copy of this process where an environment's calls may leave something.
+
+    Elsewhere, or where this process cannot be copied (:func:`vcrt.processes.copies.can_copy`), it is done here.
+    """
+    if not _may_leave(environment, episode):
+        return work()
+    result, calls, libraries = in_copy(partial(_done, work))
+    report(calls)
+    _imported.append(libraries)
+    if len(_imported) == _AS_STARTED:
+        for name in dict.fromkeys(chain.from_iterable(_imported)):
+            with suppress(Exception):  # one that is imported only with others
+                import_module(name)
+    return result
+
+
+def _done(work: Callable[[], Result]) -> tuple[Result, list[tuple[str, int, float]], list[str]]:
+    """Return the result of work, the calls that it made, and the libraries that it imported."""
+    before = set(sys.modules)
+    result, calls = observed(work)
+    new = [name for name in sys.modules if name not in before]
+    return result, calls, [name for name in new if is_of_library(name)]
+
+
+def replay_apart(environment: Environment, requests: Sequence[ReplayRequest]) -> list[Replay]:
+    """Return the environment's answers, each sequence replayed :func:`apart` from the others."""
+    found: list[Replay] = []
+    for request in requests:
+        if not _may_leave(environment, request.episode):
+            return environment.replay(requests)
+        replay = partial(alone, partial(environment.replay, [request]))
+        answers = apart(environment, request.episode, replay)
+        if not isinstance(answers, list):
+            return answers
+        found += answers
+    return found
+
+
+def _may_leave(environment: Environment, episode: Episode) -> bool:
+    if not isinstance(environment, CallEnvironment) or not is_looked_at(environment):
+        return False
+    if not hasattr(environment, _BEGUN):
+        # What the first start loads and keeps, each copy has.
+        object.__setattr__(environment, _BEGUN, True)
+        environment.initial_state(replace(episode, initial={**initial_of(episode), "before": ()}))
+    return can_copy()

@@ -1,0 +1,215 @@
+"""Orders that are replayed again begin in copies of a process that has made no call: what calls leave is not met."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from functools import partial
+from socket import socket
+
+import pytest
+
+import vcrt
+from vcrt.errors import VerifierFailure
+from vcrt.processes import in_fresh_processes
+from vcrt.processes.copies import can_copy, in_copy
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(sys.platform != "linux", reason="processes are copied on Linux alone"),
+]
+
+#: Ways to keep something between calls that no look at values sees, each with a call that writes and one that reads.
+KEEPING = """
+import csv, functools, logging, vcrt
+
+__flags__ = set()
+MADE = type("Made", (), {"__module__": "nowhere", "names": set()})
+NAMED = {"made": MADE}
+
+def traced(function):
+    @functools.wraps(function)
+    def inner(*arguments):
+        return function(*arguments)
+    return inner
+
+@traced
+@functools.lru_cache
+def settings(user):
+    return set()
+
+class Handler(logging.Handler):
+    def __init__(self):
+        super().__init__()
+        self.seen = set()
+    def emit(self, record):
+        self.seen.add(record.getMessage())
+
+LOG = logging.getLogger("vcrt.tests.keeping")
+LOG.propagate = False
+LOG.addHandler(Handler())
+
+WAYS = {
+    "dunder": (lambda: __flags__.add(1), lambda: len(__flags__)),
+    "class": (lambda: NAMED["made"].names.add(1), lambda: len(NAMED["made"].names)),
+    "cached": (lambda: settings("a").add(1), lambda: len(settings("a"))),
+    "handler": (lambda: LOG.warning("seen"), lambda: len(LOG.handlers[0].seen)),
+    "library": (lambda: csv.register_dialect("mine"), lambda: csv.list_dialects()),
+    "nothing": (lambda: None, lambda: None),
+}
+
+class Keeping(vcrt.CallEnvironment):
+    name = "keeping"
+    def reset(self, initial):
+        return {"of": initial}
+    def call(self, state, name, arguments):
+        found = WAYS[state["of"]][name == "see"]()
+        return found if name == "see" else "done"
+"""
+WAYS = ("dunder", "class", "cached", "handler", "library")
+
+
+def logged(tmp_path, *ways):
+    """Return a log with a trace for each way, and the place of the environment."""
+    (tmp_path / "tools.py").write_text(KEEPING)
+    log = tmp_path / "log.jsonl"
+    # The last call is one that writes: a process that begins with it has seen its effect ever after.
+    calls = [{"name": name, "arguments": {}} for name in ("put", "see", "put")]
+    traces = [{"id": way, "initial": way, "calls": calls} for way in ways]
+    log.write_text("\n".join(map(json.dumps, traces)))
+    return log, f"{tmp_path / 'tools.py'}:Keeping"
+
+
+def test_what_calls_leave_in_memory_is_met_by_no_other_order(tmp_path):
+    log, place = logged(tmp_path, *WAYS, "nothing")
+    found = {one.name.partition(",")[0]: one for one in vcrt.schedule(log, environment=place)}
+    for way in WAYS:
+        assert found[way].schedule is None
+        assert found[way].problem.startswith("nondeterministic: the sequence [1] ")
+        assert "what a call leaves beside the state" in found[way].problem
+    assert found["nothing"].schedule.order.pairs == ()
+
+
+def test_that_is_so_of_lifted_and_annotated_calls(tmp_path):
+    log, place = logged(tmp_path, *WAYS, "nothing")
+    for one in vcrt.lift_log([log], environment=place).calls:
+        assert (one.schedule is None) == (one.trace.name != "nothing")
+    found = vcrt.annotate([log], environment=place)
+    assert found.left_out == {"nondeterministic": len(WAYS)}
+
+
+#: A tool that sees what any of sixty calls has kept, if it is not made before all of them.
+LATE = """
+import vcrt
+__kept__ = set()
+class Late(vcrt.CallEnvironment):
+    name = "late"
+    def reset(self, initial):
+        return {}
+    def call(self, state, name, arguments):
+        if name == "put":
+            __kept__.add(1)
+        return len(__kept__) if name == "see" else arguments["n"]
+"""
+
+
+def test_each_call_is_made_before_all_that_need_not_stand_before_it(tmp_path):
+    (tmp_path / "tools.py").write_text(LATE)
+    log = tmp_path / "log.jsonl"
+    calls = [{"name": "put", "arguments": {"n": n}} for n in range(4, 64)]
+    # No order that is drawn at random begins with this one, for these numbers.
+    calls.insert(30, {"name": "see", "arguments": {}})
+    log.write_text("\n".join(map(json.dumps, calls)))
+    (found,) = vcrt.schedule(log, environment=f"{tmp_path / 'tools.py'}:Late")
+    assert found.schedule is None
+    assert found.problem.startswith("nondeterministic: ")
+
+
+KEPT = []
+
+
+def kept():
+    KEPT.append(os.getpid())
+    return len(KEPT)
+
+
+def failing():
+    raise LookupError("this work fails")
+
+
+def ending(signal_or_code):
+    os.kill(os.getpid(), signal_or_code) if signal_or_code > 0 else os._exit(-signal_or_code)
+
+
+def of_copies(way):
+    """Do work in copies of a worker."""
+    if way == "kept":
+        return [in_copy(kept), in_copy(kept), in_copy(partial(in_copy, kept)), len(KEPT)]
+    if way == "fails":
+        try:
+            in_copy(failing)
+        except LookupError as error:
+            return [str(error), "in failing" in str(error.__cause__)]
+    return in_copy(partial(ending, way))
+
+
+def test_a_copy_ends_with_its_work():
+    (found,) = in_fresh_processes(of_copies, ["kept"], jobs=1)
+    assert found == [1, 1, 1, 0]
+
+
+def test_the_error_of_a_copy_is_raised_with_its_place():
+    (found,) = in_fresh_processes(of_copies, ["fails"], jobs=1)
+    assert found == ["this work fails", True]
+
+
+@pytest.mark.parametrize(
+    ("way", "said"),
+    [
+        (signal.SIGKILL, "SIGKILL"),
+        (signal.SIGSEGV, "SIGSEGV"),
+        (-7, "exit code 7"),
+        (0, "exit code 1"),
+    ],
+)
+def test_where_a_copy_is_ended_its_process_ends_in_the_same_way(way, said):
+    with pytest.raises(VerifierFailure) as caught:
+        list(in_fresh_processes(of_copies, [way], jobs=1))
+    assert said in str(caught.value)
+
+
+def copied_beside(what):
+    """Return whether a worker can be copied before, while and after it holds something."""
+    before = can_copy()
+    if what == "a thread":
+        over = threading.Event()
+        thread = threading.Thread(target=over.wait)
+        thread.start()
+        during = can_copy()
+        over.set()
+        thread.join()
+        while len(os.listdir("/proc/self/task")) > 2:  # it takes a moment to be gone
+            time.sleep(0.01)
+    elif what == "a connection":
+        with socket():
+            during = can_copy()
+    else:
+        reading, writing = os.pipe()
+        during = can_copy()
+        os.close(reading)
+        os.close(writing)
+    return before, during, can_copy()
+
+
+@pytest.mark.parametrize("what", ["a thread", "a connection", "a pipe"])
+def test_a_worker_with_threads_connections_or_pipes_is_not_copied(what):
+    (found,) = in_fresh_processes(copied_beside, [what], jobs=1)
+    assert found == (True, False, True)
+
+
+def test_a_process_that_nobody_watches_is_not_copied():
+    assert not can_copy()
