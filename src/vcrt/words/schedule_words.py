@@ -90,8 +90,8 @@ def schedule_lines(one: Scheduled, schedule: Schedule) -> list[str]:
         )
     elif not schedule.complete:
         lines.append(
-            f"contexts were sampled; {counted(schedule.checked_orders, 'order')} that the schedule allows, drawn at "
-            "random, were replayed besides, and all fared as the trace does"
+            f"contexts were sampled; {counted(schedule.checked_orders, 'order')} that the schedule allows, many "
+            "drawn at random, were replayed besides, and all fared as the trace does"
             if schedule.checked_orders
             else "contexts were sampled: not every order that the schedule allows was replayed"
         )
