@@ -45,6 +45,13 @@ CATALOGUE = {"tea": collections.Counter(left=3)}
 LOCAL = threading.local()
 GRID = np.zeros(3)
 CELLS = np.array([{}, {}], dtype=object)
+CHESTS = {"first": np.array([{}, {}], dtype=object)}
+MASKED = [np.ma.masked_array([1, 2, 3], mask=[False, False, False])]
+def family(above, levels):
+    one = {"above": above, "seen": []}
+    one["below"] = [family(one, levels - 1) for _ in range(3 * (levels > 0))]
+    return one
+FAMILY = family(None, 5)
 SETTINGS = types.ModuleType("settings_of_tests")
 DICE = np.random.default_rng(1)
 DRAWN = random.Random(1)
@@ -165,6 +172,9 @@ class Attic(vcrt.CallEnvironment):
     def thread_local(self, state, x): LOCAL.last = x
     def array(self, state, x): GRID[0] = x
     def array_of_objects(self, state, x): CELLS[0][x] = x
+    def array_within(self, state, x): CHESTS["first"][1][x] = x
+    def mask(self, state, x): MASKED[0][1] = np.ma.masked
+    def graph(self, state, x): FAMILY["below"][0]["below"][2]["seen"].append(x)
     def made_module(self, state, x): SETTINGS.last = x
     def generator_of_numpy(self, state, x): DICE.random()
     def generator_of_python(self, state, x): DRAWN.random()
@@ -255,8 +265,8 @@ def ran(tmp_path, monkeypatch):
     (elsewhere / "cachetools_of_tests.py").write_text(DECORATOR)
     monkeypatch.setattr(sys, "path", [str(elsewhere), *sys.path])
 
-    def run(*names, kind="Attic"):
-        (tmp_path / "attic_of_tests.py").write_text(ENVIRONMENTS)
+    def run(*names, kind="Attic", text=None):
+        (tmp_path / "attic_of_tests.py").write_text(text or ENVIRONMENTS)
         environment = make_guarded(FromFile(str(tmp_path / "attic_of_tests.py"), kind))
         calls = tuple(Call(name, {"x": x}) for x, name in enumerate(names))
         places = tuple(f"call {x}" for x in range(len(calls)))
@@ -303,6 +313,9 @@ def ran(tmp_path, monkeypatch):
         ("thread_local", "global attic_of_tests.LOCAL"),
         ("array", "global attic_of_tests.GRID"),
         ("array_of_objects", "global attic_of_tests.CELLS"),
+        ("array_within", "global attic_of_tests.CHESTS"),
+        ("mask", "global attic_of_tests.MASKED"),
+        ("graph", "global attic_of_tests.FAMILY"),
         ("made_module", "global attic_of_tests.SETTINGS"),
         ("generator_of_numpy", "global attic_of_tests.DICE"),
         ("generator_of_python", "global attic_of_tests.DRAWN"),
@@ -506,6 +519,26 @@ class Constants(Attic):
     assert not [str(each.message) for each in recwarn]
 
 
+def test_a_global_that_is_named_only_by_a_module_imported_meanwhile_has_not_changed(ran, tmp_path):
+    lazily = """
+HIDDEN = {"tea": 1}
+class Lazy(Attic):
+    def late(self, state, x): import late_in_the_attic; return late_in_the_attic.known()
+    def change(self, state, x): import late_in_the_attic; late_in_the_attic.change(x)
+"""
+    (tmp_path / "late_in_the_attic.py").write_text(
+        "import attic_of_tests\n"
+        "def known(): return len(attic_of_tests.HIDDEN)\n"
+        "def change(x): attic_of_tests.HIDDEN[x] = x\n"
+    )
+    try:
+        assert ran("late", "late", kind="Lazy", text=ENVIRONMENTS + lazily).changes_nothing
+        with pytest.raises(MalformedInputError, match=r"global attic_of_tests\.HIDDEN changed"):
+            ran("late", "change", kind="Lazy", text=ENVIRONMENTS + lazily)
+    finally:
+        sys.modules.pop("late_in_the_attic", None)
+
+
 def test_a_trace_that_changes_nothing_says_so(ran):
     assert ran("look", "look").changes_nothing
 
@@ -626,7 +659,7 @@ def test_what_a_call_leaves_in_a_library_is_met_by_a_process_that_begins_with_la
     log.write_text("\n".join(map(json.dumps, calls)))
     (made,) = vcrt.schedule(log, environment=place, jobs=1)
     assert made.schedule is None
-    assert re.match("nondeterministic: .* what a call leaves in a library$", made.problem)
+    assert re.match("nondeterministic: .* what a call leaves beside the state", made.problem)
     with pytest.raises(VcrtError) as caught:
         vcrt.annotate([log], environment=place, jobs=1)
     assert caught.value.found == "1 nondeterministic"

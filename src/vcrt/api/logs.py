@@ -614,7 +614,8 @@ def _cause_of_difference(environment: Environment, episode: Episode) -> str:
         fresh[each.sequence] == each for each in environment.replay(requests)
     ):
         return f"{lost}: let snapshot and restore (by default, deep copies) keep all of the state"
-    return (
+    named = named_part(environment, environment.initial_state(episode))
+    return named or (
         "two runs of the trace gave equal states now: look for a clock or chance, as in the times that a file's format "
         "holds, for what another process has in another order, such as a set, and for what a call leaves beside the "
         "state, in a global, a closure, a cache or a library: each order began in a process that had made no call"

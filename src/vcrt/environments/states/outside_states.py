@@ -31,6 +31,7 @@ import threading
 import time
 import warnings
 import weakref
+from array import array
 from collections.abc import (
     Callable,
     Collection,
@@ -219,6 +220,8 @@ def _first_change(before: _Looking, after: _Looking) -> tuple[str, str] | None:
         if digests is found or digests == found:
             continue
         for name in sorted({*digests, *found}):
+            if name not in digests and owner.startswith("global ") and not before.regards(name):
+                continue  # a module that names it was imported meanwhile
             one, other = digests.get(name, _NONE), found.get(name, _NONE)
             if one[0] != other[0] and one[1] != other[1]:
                 return owner, name
@@ -273,6 +276,8 @@ class _Surroundings:
         #: Functions whose results ``functools`` caches, by identity.
         self.caches: dict[int, Any] = {}
         self._copies: dict[str, dict[Any, object]] = {}
+        #: By identity, what `marshal` wrote of values, and their digests.
+        self.quick: dict[int, tuple[int | None, object]] = {}
 
     def look_around(self) -> None:
         """Find the modules of the environment, and those that their code names."""
@@ -432,6 +437,7 @@ class _Looking:
         around.look_around()
         self.around = around
         self.ignored, self.spaces, self.quick = around.ignored, around.spaces, state is None
+        self.named = around.named
         self.known: Mapping[int, object] = {}
         self.kept: list[object] = []
         self.classes, self.loggers = set(around.classes), dict(around.loggers)
@@ -496,6 +502,10 @@ class _Looking:
         self.plain["abstract class "] = around.registered()
         for owner, values in self.plain.items():
             self.plain[owner] = around.kept_copy(owner, values)
+
+    def regards(self, name: str) -> bool:
+        """Return whether globals of this name were compared."""
+        return self.named is None or name in self.named
 
     def is_same_now(self) -> bool:
         """Return whether a quick look now would see the same as this one; asking takes less time than looking."""
@@ -651,19 +661,42 @@ class _Looking:
 
     def _quick_digest(self, value: Any) -> object:
         """Return a digest of a value of built-in types alone; None for others, and in a look that is not quick."""
-        arrays = array_class()
-        has_objects = bool(arrays) and isinstance(value, arrays) and value.dtype.hasobject
-        if has_objects or not self.quick:
+        if not self.quick:
             return None
         try:
-            # Version 2 writes no references, which would depend on other references to an object.
-            written = marshal.dumps(value, 2)
+            # Equal bytes mean equal values. Others may differ in how often something elsewhere refers to an object.
+            written = marshal.dumps(value)
         except ValueError:
             return None
         if len(written) > _MOST_BYTES:
             raise _TooLargeError
         self.objects += len(written) * _MOST_OBJECTS / _MOST_BYTES
-        return hash(written)
+        quick, now = self.around.quick, hash(written)
+        before, digest = quick.get(id(value), (None, None))
+        if now != before:
+            # Version 2 writes no references, and so a shared part as often as there are ways to it.
+            digest = hash(marshal.dumps(value, 2)) if _is_tree(value) else None
+            if len(quick) > _MOST_OBJECTS:
+                quick.clear()
+            quick[id(value)] = now, digest
+        return digest
+
+
+def _is_tree(value: Any) -> bool:
+    """Return whether a value is of built-in types and numbers in arrays, with no container in two places."""
+    arrays, seen, waiting = array_class(), set[int](), [value]
+    while waiting:
+        one = waiting.pop()
+        if type(one) in _CONTAINERS:
+            if id(one) in seen and one != ():
+                return False
+            seen.add(id(one))
+            parts = gc.get_referents(one)
+            if not {*map(type, parts)} <= _PLAIN:
+                waiting += parts
+        elif type(one) not in _WRITTEN and (type(one) is not arrays or one.dtype.hasobject):
+            return False
+    return True
 
 
 def _settings(logger: logging.Logger) -> dict[Any, object]:
@@ -676,6 +709,8 @@ def _settings(logger: logging.Logger) -> dict[Any, object]:
 
 #: Classes whose values are identified by class and value.
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes})
+#: Other classes of values without parts that `marshal` writes.
+_WRITTEN = _PLAIN | {complex, bytearray, array, memoryview, type(...), CodeType}
 
 
 def _holds_nothing(value: Any) -> bool:
