@@ -30,8 +30,36 @@ def apart(environment: Environment, episode: Episode, work: Callable[[], Result]
 
     Elsewhere, or where this process cannot be copied (:func:`vcrt.processes.copies.can_copy`), it is done here.
     """
-    if not _may_leave(environment, episode):
-        return work()
+    return _in_copy(work) if _is_copied(environment, episode) else work()
+
+
+def replay_apart(environment: Environment, requests: Sequence[ReplayRequest]) -> list[Replay]:
+    """Return the environment's answers, each sequence replayed :func:`apart` from the others."""
+    found: list[Replay] = []
+    for request in requests:
+        if not _is_copied(environment, request.episode):
+            return environment.replay(requests)
+        answers = _in_copy(partial(alone, partial(environment.replay, [request])))
+        if not isinstance(answers, list):
+            return answers
+        found += answers
+    return found
+
+
+def _is_copied(environment: Environment, episode: Episode) -> bool:
+    if not isinstance(environment, CallEnvironment) or not is_looked_at(environment):
+        return False
+    if not can_copy():
+        return False
+    if hasattr(environment, _BEGUN):
+        return True
+    # What the first start loads and keeps, each copy has; it may also begin what no copy can have.
+    object.__setattr__(environment, _BEGUN, True)
+    environment.initial_state(replace(episode, initial={**initial_of(episode), "before": ()}))
+    return can_copy()
+
+
+def _in_copy(work: Callable[[], Result]) -> Result:
     result, calls, libraries = in_copy(partial(_done, work))
     report(calls)
     _imported.append(libraries)
@@ -48,27 +76,3 @@ def _done(work: Callable[[], Result]) -> tuple[Result, list[tuple[str, int, floa
     result, calls = observed(work)
     new = [name for name in sys.modules if name not in before]
     return result, calls, [name for name in new if is_of_library(name)]
-
-
-def replay_apart(environment: Environment, requests: Sequence[ReplayRequest]) -> list[Replay]:
-    """Return the environment's answers, each sequence replayed :func:`apart` from the others."""
-    found: list[Replay] = []
-    for request in requests:
-        if not _may_leave(environment, request.episode):
-            return environment.replay(requests)
-        replay = partial(alone, partial(environment.replay, [request]))
-        answers = apart(environment, request.episode, replay)
-        if not isinstance(answers, list):
-            return answers
-        found += answers
-    return found
-
-
-def _may_leave(environment: Environment, episode: Episode) -> bool:
-    if not isinstance(environment, CallEnvironment) or not is_looked_at(environment):
-        return False
-    if not hasattr(environment, _BEGUN):
-        # What the first start loads and keeps, each copy has.
-        object.__setattr__(environment, _BEGUN, True)
-        environment.initial_state(replace(episode, initial={**initial_of(episode), "before": ()}))
-    return can_copy()
