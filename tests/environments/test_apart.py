@@ -16,7 +16,7 @@ import pytest
 import vcrt
 from vcrt.errors import VerifierFailure
 from vcrt.processes import in_fresh_processes
-from vcrt.processes.copies import can_copy, in_copy
+from vcrt.processes.copies import in_copy, may_copy, own_parts
 
 pytestmark = [
     pytest.mark.processes,
@@ -182,34 +182,61 @@ def test_where_a_copy_is_ended_its_process_ends_in_the_same_way(way, said):
     assert said in str(caught.value)
 
 
-def copied_beside(what):
-    """Return whether a worker can be copied before, while and after it holds something."""
-    before = can_copy()
-    if what == "a thread":
+def parts_of(what):
+    """Return what a worker has of its own before, while and after it holds something."""
+    before = own_parts()
+    if what == "threads":
         over = threading.Event()
         thread = threading.Thread(target=over.wait)
         thread.start()
-        during = can_copy()
+        during = own_parts()
         over.set()
         thread.join()
         while len(os.listdir("/proc/self/task")) > 2:  # it takes a moment to be gone
             time.sleep(0.01)
-    elif what == "a connection":
+    elif what == "connections":
         with socket():
-            during = can_copy()
+            during = own_parts()
     else:
         reading, writing = os.pipe()
-        during = can_copy()
+        during = own_parts()
         os.close(reading)
         os.close(writing)
-    return before, during, can_copy()
+    return before, during, own_parts()
 
 
-@pytest.mark.parametrize("what", ["a thread", "a connection", "a pipe"])
+@pytest.mark.parametrize("what", ["threads", "connections", "pipes"])
 def test_a_worker_with_threads_connections_or_pipes_is_not_copied(what):
-    (found,) = in_fresh_processes(copied_beside, [what], jobs=1)
-    assert found == (True, False, True)
+    (found,) = in_fresh_processes(parts_of, [what], jobs=1)
+    assert found == ("", what, "")
+
+
+#: A tool whose module has begun a thread: a copy would have none.
+THREADED = """
+import threading, vcrt
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+class Tools:
+    def __init__(self):
+        self.names = []
+    def add(self, name: str) -> str:
+        self.names.append(name)
+        return "done"
+    def count(self) -> int:
+        return len(self.names)
+TOOLS = vcrt.tools_environment(Tools)
+"""
+
+
+def test_where_nothing_can_be_copied_this_is_said(tmp_path, capfd):
+    (tmp_path / "tools.py").write_text(THREADED)
+    log = tmp_path / "log.jsonl"
+    calls = [{"name": "add", "arguments": {"name": "a"}}, {"name": "count", "arguments": {}}]
+    log.write_text("\n".join(map(json.dumps, calls)))
+    (found,) = vcrt.schedule(log, environment=f"{tmp_path / 'tools.py'}:TOOLS", jobs=1)
+    assert found.schedule.order.pairs == ((0, 1),)
+    said = capfd.readouterr().err
+    assert said.count("environment 'tools' has threads of its own when it has started") == 1
 
 
 def test_a_process_that_nobody_watches_is_not_copied():
-    assert not can_copy()
+    assert not may_copy()

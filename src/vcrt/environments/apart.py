@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -15,7 +16,7 @@ from vcrt.environments.contract import Environment, Episode, Replay, ReplayReque
 from vcrt.environments.states.outside_states import alone, is_looked_at
 from vcrt.environments.states.reachable_names import is_of_library
 from vcrt.environments.tool_calls import CallEnvironment, initial_of
-from vcrt.processes.copies import can_copy, in_copy
+from vcrt.processes.copies import in_copy, may_copy, own_parts
 from vcrt.progress import observed, report
 
 Result = TypeVar("Result")
@@ -28,7 +29,7 @@ _imported: list[list[str]] = []
 def apart(environment: Environment, episode: Episode, work: Callable[[], Result]) -> Result:
     """Return the result of work, done in a copy of this process where an environment's calls may leave something.
 
-    Elsewhere, or where this process cannot be copied (:func:`vcrt.processes.copies.can_copy`), it is done here.
+    Elsewhere, or where this process cannot be copied (:func:`vcrt.processes.copies.own_parts`), it is done here.
     """
     return _in_copy(work) if _is_copied(environment, episode) else work()
 
@@ -49,14 +50,22 @@ def replay_apart(environment: Environment, requests: Sequence[ReplayRequest]) ->
 def _is_copied(environment: Environment, episode: Episode) -> bool:
     if not isinstance(environment, CallEnvironment) or not is_looked_at(environment):
         return False
-    if not can_copy():
+    if not may_copy():
         return False
-    if hasattr(environment, _BEGUN):
-        return True
-    # What the first start loads and keeps, each copy has; it may also begin what no copy can have.
-    object.__setattr__(environment, _BEGUN, True)
-    environment.initial_state(replace(episode, initial={**initial_of(episode), "before": ()}))
-    return can_copy()
+    if not hasattr(environment, _BEGUN):
+        # What the first start loads and keeps, each copy has; it may also begin what no copy can have.
+        object.__setattr__(environment, _BEGUN, True)
+        start = {**initial_of(episode), "before": ()}
+        environment.initial_state(replace(episode, initial=start))
+        if found := own_parts():
+            warnings.warn(
+                f"environment {environment.name!r} has {found} of its own when it has started: orders are replayed in "
+                "one process, and what a call leaves in memory beside the state may be met by others; start none in "
+                "reset or on import",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+    return not own_parts()
 
 
 def _in_copy(work: Callable[[], Result]) -> Result:

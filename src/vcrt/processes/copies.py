@@ -30,20 +30,24 @@ _CONNECTIONS = 1
 _depth = 0
 
 
-def can_copy() -> bool:
-    """Return whether this is a worker on Linux that has no threads, connections or programs of its own.
+def may_copy() -> bool:
+    """Return whether this is a worker on Linux: others are not copied."""
+    return sys.platform == "linux" and current_record() is not None
 
-    A copy has no threads but one, and would share connections and programs with other copies.
-    """
-    if sys.platform != "linux" or current_record() is None:
-        return False
+
+def own_parts() -> str:
+    """Return what this worker has that a copy would lack or share with others, such as threads; or ""."""
     own = Path("/proc/self")
     threads = list((own / "task").iterdir())
-    if len(threads) > _THREADS or any(_children(each) for each in threads):
-        return False
     kinds = [_kind(each) for each in (own / "fd").iterdir() if int(each.name) > 2]
-    # A copy keeps the pipe to each process that it is a copy of.
-    return kinds.count("socket") <= _CONNECTIONS and kinds.count("pipe") <= _depth
+    found = {
+        "threads": len(threads) > _THREADS,
+        "programs": any(_children(each) for each in threads),
+        "connections": kinds.count("socket") > _CONNECTIONS,
+        # A copy keeps the pipe to each process that it is a copy of.
+        "pipes": kinds.count("pipe") > _depth,
+    }
+    return ", ".join(name for name, is_there in found.items() if is_there)
 
 
 def _children(thread: Path) -> bytes:
