@@ -846,13 +846,16 @@ class OfProcess(Shop):
 
 
 class Noting(Shop):
-    """Notes in which process each state was made."""
+    """Notes of which process each state was made, there or in a copy of it."""
 
     notes: ClassVar[Path]
 
+    def __init__(self):
+        self.process = os.getpid()
+
     def reset(self, initial):
         with self.notes.open("a") as file:
-            file.write(f"{os.getpid()}\n")
+            file.write(f"{self.process}\n")
         return super().reset(initial)
 
 
