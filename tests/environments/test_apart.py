@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import signal
 import sys
 import threading
-import time
 from functools import partial
 from socket import socket
 
@@ -129,6 +129,108 @@ def test_each_call_is_made_before_all_that_need_not_stand_before_it(tmp_path):
     assert found.problem.startswith("nondeterministic: ")
 
 
+#: What a library does when it is imported, which only a call does, is met by another call.
+IMPORTING = """
+import vcrt
+class Importing(vcrt.CallEnvironment):
+    name = "importing"
+    def reset(self, initial):
+        return {}
+    def call(self, state, name, arguments):
+        if name == "put":
+            import library_of_tests
+            return "done"
+        import codecs
+        try:
+            return codecs.lookup("of_tests").name
+        except LookupError:
+            return None
+"""
+
+
+@pytest.mark.parametrize("traces", [["put", "see", "put"], ["put put", "put put", "put see"]])
+def test_what_the_import_of_a_library_leaves_is_met_by_no_other_order(tmp_path, traces):
+    library = tmp_path / "site-packages"
+    library.mkdir()
+    (library / "library_of_tests.py").write_text(
+        "import codecs\n"
+        "codecs.register(lambda name: codecs.CodecInfo(len, len, name=name) if name == 'of_tests' else None)\n"
+    )
+    (tmp_path / "tools.py").write_text(
+        f"import sys\nsys.path.append({str(library)!r})\n{IMPORTING}"
+    )
+    log = tmp_path / "log.jsonl"
+    every = [traces] if "put" in traces else [each.split() for each in traces]
+    log.write_text(
+        "\n".join(
+            json.dumps({"calls": [{"name": name, "arguments": {}} for name in names]})
+            for names in every
+        )
+    )
+    place = f"{tmp_path / 'tools.py'}:Importing"
+    *others, last = vcrt.schedule(log, environment=place, jobs=1)
+    assert [one.schedule.order.pairs for one in others] == [()] * len(others)
+    assert last.problem.startswith("nondeterministic: ")
+    if others:
+        assert vcrt.annotate([log], environment=place, jobs=1).left_out == {"nondeterministic": 1}
+
+
+#: Calls whose answers depend on whether another trace has made them.
+CLAIMING = """
+import vcrt
+__known__ = set()
+class Claiming(vcrt.CallEnvironment):
+    name = "claiming"
+    def reset(self, initial):
+        return {}
+    def call(self, state, name, arguments):
+        is_new = arguments["x"] not in __known__
+        __known__.add(arguments["x"])
+        return is_new if name == "claim" else "done"
+"""
+
+
+def test_no_trace_meets_what_another_one_left(tmp_path):
+    (tmp_path / "tools.py").write_text(CLAIMING)
+    log = tmp_path / "log.jsonl"
+    traces = [
+        {"calls": [{"name": name, "arguments": {"x": x}} for x in "ab"]}
+        for name in ("warm", "claim")
+    ]
+    log.write_text("\n".join(map(json.dumps, traces)))
+    found = vcrt.retry(log, environment=f"{tmp_path / 'tools.py'}:Claiming")
+    assert found[0].problem is None
+    assert found[1].problem.startswith("nondeterministic")
+
+
+#: Tools that leave something to the end of the process: each folder is removed there; the system waits for children.
+ENDING = """
+import atexit, shutil, signal, tempfile, vcrt
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+class Tools:
+    def __init__(self):
+        self.names, self.me = [], self
+        self.folder = tempfile.mkdtemp(prefix="made-by-tests-")
+        atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
+    def add(self, name: str) -> str:
+        self.names.append(name)
+        return "done"
+TOOLS = vcrt.tools_environment(Tools, ignored=["folder", "outside.files"])
+"""
+
+
+def test_copies_end_as_their_process_would(tmp_path, monkeypatch):
+    (tmp_path / "tools.py").write_text(ENDING)
+    (tmp_path / "folders").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "folders"))
+    log = tmp_path / "log.jsonl"
+    calls = [{"name": "add", "arguments": {"name": name}} for name in "ab"]
+    log.write_text("\n".join(map(json.dumps, calls)))
+    (found,) = vcrt.schedule(log, environment=f"{tmp_path / 'tools.py'}:TOOLS", jobs=1)
+    assert found.schedule.order.pairs == ((0, 1),)
+    assert not [*(tmp_path / "folders").glob("made-by-tests-*")]
+
+
 KEPT = []
 
 
@@ -192,10 +294,11 @@ def parts_of(what):
         during = own_parts()
         over.set()
         thread.join()
-        while len(os.listdir("/proc/self/task")) > 2:  # it takes a moment to be gone
-            time.sleep(0.01)
     elif what == "connections":
         with socket():
+            during = own_parts()
+    elif what == "shared memory":
+        with mmap.mmap(-1, 8):
             during = own_parts()
     else:
         reading, writing = os.pipe()
@@ -205,8 +308,8 @@ def parts_of(what):
     return before, during, own_parts()
 
 
-@pytest.mark.parametrize("what", ["threads", "connections", "pipes"])
-def test_a_worker_with_threads_connections_or_pipes_is_not_copied(what):
+@pytest.mark.parametrize("what", ["threads", "connections", "pipes", "shared memory"])
+def test_a_worker_with_threads_connections_pipes_or_shared_memory_is_not_copied(what):
     (found,) = in_fresh_processes(parts_of, [what], jobs=1)
     assert found == ("", what, "")
 

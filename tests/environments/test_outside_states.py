@@ -29,8 +29,8 @@ from vcrt.replay.shards import replays_of
 
 #: A class for each place: ``put`` changes it.
 ENVIRONMENTS = """
-import abc, collections, contextvars, dataclasses, decimal, enum, functools, hashlib, itertools, locale, logging, os
-import random, sqlite3, string, threading, types
+import abc, collections, contextvars, dataclasses, decimal, enum, functools, hashlib, itertools, locale, logging
+import mmap, os, random, sqlite3, string, threading, types
 import cachetools_of_tests
 import cellar_of_tests
 import numpy as np
@@ -51,12 +51,13 @@ def family(above, levels):
     one = {"above": above, "seen": []}
     one["below"] = [family(one, levels - 1) for _ in range(3 * (levels > 0))]
     return one
-FAMILY = family(None, 5)
+FAMILY = family(None, 2)
 SETTINGS = types.ModuleType("settings_of_tests")
 DICE = np.random.default_rng(1)
 DRAWN = random.Random(1)
 LETTERS = iter("abcdefgh")
 BUFFER = bytearray(b"abc")
+MAPPED = mmap.mmap(-1, 8)
 SUM = hashlib.sha256()
 DOOR = threading.Lock()
 TURNS = itertools.cycle("ab")
@@ -174,13 +175,14 @@ class Attic(vcrt.CallEnvironment):
     def array_of_objects(self, state, x): CELLS[0][x] = x
     def array_within(self, state, x): CHESTS["first"][1][x] = x
     def mask(self, state, x): MASKED[0][1] = np.ma.masked
-    def graph(self, state, x): FAMILY["below"][0]["below"][2]["seen"].append(x)
+    def graph(self, state, x): FAMILY["below"][0]["below"][1]["seen"].append(x)
     def made_module(self, state, x): SETTINGS.last = x
     def generator_of_numpy(self, state, x): DICE.random()
     def generator_of_python(self, state, x): DRAWN.random()
     def generator(self, state, x): next(COUNTED)
     def iterator(self, state, x): next(LETTERS)
     def buffer(self, state, x): BUFFER[0] = x
+    def mapped(self, state, x): MAPPED[0] = 1
     def hash(self, state, x): SUM.update(b"more")
     def lock(self, state, x): DOOR.acquire()
     def iterator_of_itertools(self, state, x): next(TURNS)
@@ -322,6 +324,7 @@ def ran(tmp_path, monkeypatch):
         ("generator", "global attic_of_tests.COUNTED"),
         ("iterator", "global attic_of_tests.LETTERS"),
         ("buffer", "global attic_of_tests.BUFFER"),
+        ("mapped", "global attic_of_tests.MAPPED"),
         ("hash", "global attic_of_tests.SUM"),
         ("lock", "global attic_of_tests.DOOR"),
         ("iterator_of_itertools", "global attic_of_tests.TURNS"),

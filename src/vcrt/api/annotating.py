@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import ceil
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from vcrt.api.logs import WITHIN_S, limit_note, read_and_run, require_seconds
 from vcrt.calls.annotations import AfterRefusals, Annotations, Evidence
@@ -21,7 +21,7 @@ from vcrt.environments.contract import Environment, Episode, Schema, schema_name
 from vcrt.environments.guarding import make_guarded
 from vcrt.environments.isolation import ask
 from vcrt.environments.registry import named_factory, sendable_factory
-from vcrt.environments.tool_calls import CallEnvironment, Tool, require_calls
+from vcrt.environments.tool_calls import Tool, require_calls
 from vcrt.errors import DatasetError, VcrtError
 from vcrt.printable import counted
 from vcrt.processes import in_fresh_processes, kept_now, kept_processes, num_jobs
@@ -259,14 +259,15 @@ def _twice(
 ) -> list[_WithRefusals]:
     """Replay the last episode first."""
     environment = make_guarded(factory)
-    replayed = [replay_twice(environment, once, within) for once in reversed(items)][::-1]
     calls = require_calls(environment)
-    return [(each, None if each.problem else _left(calls, each, within)) for each in replayed]
 
+    def replayed(once: Once) -> _WithRefusals:
+        each = replay_twice(environment, once, within)
+        left = None if each.problem else partial(after_refusals, calls, each.replays, within)
+        return each, None if left is None else apart(calls, once.episode, left)
 
-def _left(calls: CallEnvironment[Any], each: Twice, within: float) -> AfterRefusals:
-    left = partial(after_refusals, calls, each.replays, within)
-    return apart(calls, each.replays.episode, left)
+    # No episode meets what another one left behind.
+    return [apart(calls, once.episode, partial(replayed, once)) for once in reversed(items)][::-1]
 
 
 def _add(

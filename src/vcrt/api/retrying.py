@@ -13,6 +13,7 @@ from vcrt.calls.log_lifting import LiftedWindow
 from vcrt.calls.retries import Retried, contradicted_hints, retry_again, retry_calls
 from vcrt.calls.retries import Retries as Retries
 from vcrt.certificates.certificates import UncertifiedError
+from vcrt.environments.apart import apart
 from vcrt.environments.contract import Environment, Versions
 from vcrt.environments.isolation import ask, ask_all
 from vcrt.environments.tool_calls import require_calls
@@ -88,7 +89,10 @@ def _all_told(
     versions: Versions,
 ) -> list[Retries]:
     require_versions(environment, versions)
-    return [_told(environment, *each) for each in zip(lifted, found, strict=True)]
+    return [
+        apart(environment, one.episode, partial(_told, environment, one, some))
+        for one, some in zip(lifted, found, strict=True)
+    ]
 
 
 def _told(environment: Environment, one: LiftedWindow, found: _Found) -> Retries:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -21,9 +22,13 @@ from vcrt.progress import observed, report
 
 Result = TypeVar("Result")
 _BEGUN = "_is_begun"
-#: So many copies begin without the libraries that only calls import. Later ones have them, which takes less time.
+#: Modules of calls that vcrt imports when they are needed.
+_NEEDED = ("cloudpickle", "vcrt.environments.typed_calls", "vcrt.environments.awaited_calls")
+#: So many copies more than an episode has steps begin without the libraries that only calls import.
 _AS_STARTED = 2
-_imported: list[list[str]] = []
+#: What copies of this process have imported, by episode; and what was warned of.
+_imported: dict[str, list[list[str]]] = {}
+_told = set[str]()
 
 
 def apart(environment: Environment, episode: Episode, work: Callable[[], Result]) -> Result:
@@ -31,7 +36,11 @@ def apart(environment: Environment, episode: Episode, work: Callable[[], Result]
 
     Elsewhere, or where this process cannot be copied (:func:`vcrt.processes.copies.own_parts`), it is done here.
     """
-    return _in_copy(work) if _is_copied(environment, episode) else work()
+    if not _is_copied(environment, episode):
+        return work()
+    result, calls, _ = in_copy(partial(_done, work))
+    report(calls)
+    return result
 
 
 def replay_apart(environment: Environment, requests: Sequence[ReplayRequest]) -> list[Replay]:
@@ -40,7 +49,10 @@ def replay_apart(environment: Environment, requests: Sequence[ReplayRequest]) ->
     for request in requests:
         if not _is_copied(environment, request.episode):
             return environment.replay(requests)
-        answers = _in_copy(partial(alone, partial(environment.replay, [request])))
+        replay = partial(alone, partial(environment.replay, [request]))
+        answers, calls, libraries = in_copy(partial(_done, replay))
+        report(calls)
+        _import_libraries(request.episode, libraries)
         if not isinstance(answers, list):
             return answers
         found += answers
@@ -57,26 +69,32 @@ def _is_copied(environment: Environment, episode: Episode) -> bool:
         object.__setattr__(environment, _BEGUN, True)
         start = {**initial_of(episode), "before": ()}
         environment.initial_state(replace(episode, initial=start))
-        if found := own_parts():
-            warnings.warn(
-                f"environment {environment.name!r} has {found} of its own when it has started: orders are replayed in "
-                "one process, and what a call leaves in memory beside the state may be met by others; start none in "
-                "reset or on import",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-    return not own_parts()
+        for name in _NEEDED:
+            import_module(name)
+        gc.collect()
+    found = own_parts()
+    if found and found not in _told:
+        _told.add(found)
+        warnings.warn(
+            f"environment {environment.name!r} has {found} of its own when it has started: orders are replayed in "
+            "one process, and what a call leaves in memory beside the state may be met by others; start none in "
+            "reset or on import",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return not found
 
 
-def _in_copy(work: Callable[[], Result]) -> Result:
-    result, calls, libraries = in_copy(partial(_done, work))
-    report(calls)
-    _imported.append(libraries)
-    if len(_imported) == _AS_STARTED:
-        for name in dict.fromkeys(chain.from_iterable(_imported)):
+def _import_libraries(episode: Episode, libraries: list[str]) -> None:
+    """Import what copies have imported, when each step came first in one, if they are of one episode alone."""
+    every = _imported.setdefault(episode.episode_id, [])
+    if len(_imported) > 1:
+        return
+    every.append(libraries)
+    if len(every) == episode.num_operations + _AS_STARTED:
+        for name in dict.fromkeys(chain.from_iterable(every)):
             with suppress(Exception):  # one that is imported only with others
                 import_module(name)
-    return result
 
 
 def _done(work: Callable[[], Result]) -> tuple[Result, list[tuple[str, int, float]], list[str]]:

@@ -7,16 +7,20 @@ memory.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
 import sys
+import threading
+import time
 import warnings
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from vcrt.processes.watching import current_record
 from vcrt.processes.workers import RemoteTraceback, outcome
@@ -26,6 +30,10 @@ Result = TypeVar("Result")
 _THREADS = 2
 #: The connections of a worker: the one that brings its work.
 _CONNECTIONS = 1
+#: The shared memory of a worker: its record.
+_MAPPED = 1
+#: Seconds in which a thread that has ended is gone.
+_GONE_S = 0.05
 #: How many processes this one is a copy of: 1 for a copy, 2 for a copy of a copy.
 _depth = 0
 
@@ -39,11 +47,15 @@ def own_parts() -> str:
     """Return what this worker has that a copy would lack or share with others, such as threads; or ""."""
     own = Path("/proc/self")
     threads = list((own / "task").iterdir())
+    if len(threads) > _THREADS >= threading.active_count():
+        time.sleep(_GONE_S)  # what has ended takes a moment to be gone
+        threads = list((own / "task").iterdir())
     kinds = [_kind(each) for each in (own / "fd").iterdir() if int(each.name) > 2]
     found = {
         "threads": len(threads) > _THREADS,
         "programs": any(_children(each) for each in threads),
         "connections": kinds.count("socket") > _CONNECTIONS,
+        "shared memory": (own / "maps").read_bytes().count(b" rw-s ") > _MAPPED,
         # A copy keeps the pipe to each process that it is a copy of.
         "pipes": kinds.count("pipe") > _depth,
     }
@@ -84,7 +96,11 @@ def in_copy(work: Callable[[], Result]) -> Result:
     received = None
     with reading, suppress(EOFError, OSError):  # it has ended before, or meanwhile
         received = reading.recv()
-    _, status = os.waitpid(copy, 0)
+    status = 1
+    with suppress(
+        ChildProcessError
+    ):  # the system, or somebody's handler of signals, has waited for it
+        status = os.waitpid(copy, 0)[1]
     if received is None:
         _end_as(os.waitstatus_to_exitcode(status))
     result, error, text = received
@@ -99,14 +115,25 @@ def _be_copy(work: Callable[[], object], writing: Connection) -> NoReturn:
     _depth += 1
     code = 1
     try:
+        _forget_endings()
         data = outcome(lambda _: work(), None)
         gc.collect()  # what has a finalizer, such as a folder, is removed
+        atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
         writing.send_bytes(data)
         code = 0
     finally:
         os._exit(code)
+
+
+def _forget_endings() -> None:
+    """Leave to the process what it does when it ends; what is registered from now on, this copy does."""
+    atexit._clear()
+    endings: Any = weakref.finalize
+    for each in list(endings._registry):
+        each.atexit = False
+    atexit.register(endings._exitfunc)
 
 
 def _end_as(code: int) -> NoReturn:

@@ -31,7 +31,6 @@ import threading
 import time
 import warnings
 import weakref
-from array import array
 from collections.abc import (
     Callable,
     Collection,
@@ -694,9 +693,20 @@ def _is_tree(value: Any) -> bool:
             parts = gc.get_referents(one)
             if not {*map(type, parts)} <= _PLAIN:
                 waiting += parts
-        elif type(one) not in _WRITTEN and (type(one) is not arrays or one.dtype.hasobject):
+        elif type(one) not in _WRITTEN and not _is_buffer(one, arrays):
             return False
     return True
+
+
+def _is_buffer(value: Any, arrays: Any) -> bool:
+    """Return whether a value holds numbers or bytes in memory, and nothing else."""
+    if arrays and isinstance(value, arrays):
+        return type(value).__name__ in ("ndarray", "memmap") and not value.dtype.hasobject
+    try:
+        memoryview(value)
+    except TypeError:
+        return False
+    return not hasattr(value, "__dict__")
 
 
 def _settings(logger: logging.Logger) -> dict[Any, object]:
@@ -710,7 +720,7 @@ def _settings(logger: logging.Logger) -> dict[Any, object]:
 #: Classes whose values are identified by class and value.
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 #: Other classes of values without parts that `marshal` writes.
-_WRITTEN = _PLAIN | {complex, bytearray, array, memoryview, type(...), CodeType}
+_WRITTEN = _PLAIN | {complex, type(...), CodeType}
 
 
 def _holds_nothing(value: Any) -> bool:
@@ -853,6 +863,11 @@ class _Reader(StateWriter):
                     return {"hash": value.copy().hexdigest()}
             if isinstance(value, _LOCKS):
                 return {"lock": repr(value)}
+            if _is_buffer(value, None):
+                with memoryview(value) as seen:
+                    self.bytes += seen.nbytes
+                    self._count(0)
+                    return {"buffer": [id(value), hash(seen.tobytes())]}
             name = _name(type(value))
             if not isinstance(value, _SILENT) and name not in _NEVER_CHANGED:
                 self.unread.setdefault(name)
