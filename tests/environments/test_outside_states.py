@@ -508,6 +508,17 @@ class Queues(Attic):
     )
 
 
+def test_a_view_of_objects_is_said_to_be_unread(ran, monkeypatch):
+    views = """
+CRATES = memoryview(np.array([{}], dtype=object))
+class Views(Attic):
+    def put(self, state, x): CRATES.obj[0][x] = x
+"""
+    monkeypatch.setitem(globals(), "ENVIRONMENTS", ENVIRONMENTS + views)
+    with pytest.warns(RuntimeWarning, match=r"global attic_of_tests\.CRATES .* cannot be read"):
+        ran("look", "put", "look", kind="Views")
+
+
 def test_what_never_changes_is_not_warned_of(ran, monkeypatch, recwarn):
     constants = """
 import datetime, json, operator, re, struct, typing

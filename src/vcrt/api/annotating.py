@@ -263,8 +263,7 @@ def _twice(
 
     def replayed(once: Once) -> _WithRefusals:
         each = replay_twice(environment, once, within)
-        left = None if each.problem else partial(after_refusals, calls, each.replays, within)
-        return each, None if left is None else apart(calls, once.episode, left)
+        return each, None if each.problem else after_refusals(calls, each.replays, within)
 
     # No episode meets what another one left behind.
     return [apart(calls, once.episode, partial(replayed, once)) for once in reversed(items)][::-1]

@@ -76,7 +76,7 @@ def _is_copied(environment: Environment, episode: Episode) -> bool:
     if found and found not in _told:
         _told.add(found)
         warnings.warn(
-            f"environment {environment.name!r} has {found} of its own when it has started: orders are replayed in "
+            f"environment {environment.name!r} has {found} of its own: orders are replayed in "
             "one process, and what a call leaves in memory beside the state may be met by others; start none in "
             "reset or on import",
             RuntimeWarning,

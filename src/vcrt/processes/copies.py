@@ -97,9 +97,8 @@ def in_copy(work: Callable[[], Result]) -> Result:
     with reading, suppress(EOFError, OSError):  # it has ended before, or meanwhile
         received = reading.recv()
     status = 1
-    with suppress(
-        ChildProcessError
-    ):  # the system, or somebody's handler of signals, has waited for it
+    # The system, or somebody's handler of signals, may have waited for it.
+    with suppress(ChildProcessError):
         status = os.waitpid(copy, 0)[1]
     if received is None:
         _end_as(os.waitstatus_to_exitcode(status))

@@ -101,7 +101,7 @@ def replay_twice(environment: Environment, once: Once, within: float) -> Twice:
                 sound_lattice(answers.tree(once.episode.num_operations), allow_idle=True)
             is_late = late_after(within)
             probing = partial(probe, environment, replays, is_late=is_late)
-            # The replays of the next episode meet nothing of this.
+            # What is replayed next meets nothing of this.
             require_not_told_apart(retried_once(partial(apart, environment, once.episode, probing)))
         except UncertifiedError as error:
             problem = error.kind

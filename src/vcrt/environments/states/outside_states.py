@@ -703,10 +703,10 @@ def _is_buffer(value: Any, arrays: Any) -> bool:
     if arrays and isinstance(value, arrays):
         return type(value).__name__ in ("ndarray", "memmap") and not value.dtype.hasobject
     try:
-        memoryview(value)
-    except TypeError:
+        with memoryview(value) as seen:
+            return "O" not in seen.format and not hasattr(value, "__dict__")
+    except (TypeError, ValueError, BufferError):
         return False
-    return not hasattr(value, "__dict__")
 
 
 def _settings(logger: logging.Logger) -> dict[Any, object]:
@@ -863,7 +863,7 @@ class _Reader(StateWriter):
                     return {"hash": value.copy().hexdigest()}
             if isinstance(value, _LOCKS):
                 return {"lock": repr(value)}
-            if _is_buffer(value, None):
+            if _is_buffer(value, array_class()):
                 with memoryview(value) as seen:
                     self.bytes += seen.nbytes
                     self._count(0)
